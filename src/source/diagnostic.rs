@@ -3,14 +3,11 @@
 //! A spec is foreign text: everything shown is escaped here, so that its control and bidi characters never reach a
 //! terminal.
 
-use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
-use crate::error::Error;
 use crate::text::invisible::escaped;
 
 /// The width of an excerpt in columns.
@@ -20,15 +17,15 @@ const EXCERPT_BYTES: usize = 400;
 
 /// What is wrong with a part of a text, and where it helps, what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Diagnostic {
+pub(crate) struct Diagnostic {
     /// In bytes.
-    pub span: Range<usize>,
-    pub message: String,
-    pub help: Option<String>,
+    pub(crate) span: Range<usize>,
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
 }
 
 impl Diagnostic {
-    pub fn new(span: Range<usize>, message: impl Into<String>) -> Diagnostic {
+    pub(crate) fn new(span: Range<usize>, message: impl Into<String>) -> Diagnostic {
         Diagnostic {
             span,
             message: message.into(),
@@ -36,7 +33,7 @@ impl Diagnostic {
         }
     }
 
-    pub fn with_help(self, help: impl Into<String>) -> Diagnostic {
+    pub(crate) fn with_help(self, help: impl Into<String>) -> Diagnostic {
         Diagnostic {
             help: Some(help.into()),
             ..self
@@ -46,18 +43,23 @@ impl Diagnostic {
 
 /// A text file of the user's, with its path as the user wrote it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct SourceFile {
-    pub path: PathBuf,
-    pub text: String,
+pub(crate) struct SourceFile {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+/// A place in a text, counted from 1, columns in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SourcePosition {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+    /// Behind the last character, on the same line.
+    pub(crate) end_column: usize,
 }
 
 impl SourceFile {
     /// The message of a mistake: location, what is wrong, the source line with a caret, and the help.
-    pub fn error(&self, mistake: &Diagnostic) -> Error {
-        Error::Spec(self.render(mistake))
-    }
-
-    pub fn render(&self, mistake: &Diagnostic) -> String {
+    pub(crate) fn render(&self, mistake: &Diagnostic) -> String {
         let start = self.text.floor_char_boundary(mistake.span.start);
         let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line = self.text[line_start..].lines().next().unwrap_or("");
@@ -90,52 +92,31 @@ impl SourceFile {
     }
 
     /// `file:line:column` of a byte.
-    fn head(&self, at: usize) -> String {
-        let before = &self.text[..self.text.floor_char_boundary(at)];
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let column = before[line_start..].chars().count() + 1;
-        format!("{}:{}:{column}", shown_path(&self.path), self.line(at))
+    pub(super) fn head(&self, at: usize) -> String {
+        let SourcePosition { line, column, .. } = self.position(&(at..at));
+        format!("{}:{line}:{column}", shown_path(&self.path))
+    }
+
+    /// Where a part of the text is, for people and editors.
+    pub(crate) fn position(&self, span: &Range<usize>) -> SourcePosition {
+        let start = self.text.floor_char_boundary(span.start);
+        let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line = self.text[line_start..].lines().next().unwrap_or("");
+        let column_of = |at: usize| {
+            let before = &self.text[line_start..self.text.floor_char_boundary(at)];
+            before.chars().count() + 1
+        };
+        let end = span.end.min(line_start + line.len()).max(start);
+        SourcePosition {
+            line: self.line(start),
+            column: column_of(start),
+            end_column: column_of(self.text.ceil_char_boundary(end)),
+        }
     }
 
     fn line(&self, at: usize) -> usize {
         let before = &self.text.as_bytes()[..at.min(self.text.len())];
         memchr::memchr_iter(b'\n', before).count() + 1
-    }
-}
-
-/// A part of a file of the user's, for messages that come up after the file was read.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SourceLocation {
-    source: Arc<SourceFile>,
-    span: Range<usize>,
-}
-
-impl SourceLocation {
-    pub fn new(source: Arc<SourceFile>, span: Range<usize>) -> SourceLocation {
-        SourceLocation { source, span }
-    }
-
-    /// `file:line:column`.
-    pub fn head(&self) -> String {
-        self.source.head(self.span.start)
-    }
-
-    /// The error of a mistake here.
-    pub fn error(&self, message: impl Into<String>) -> Error {
-        self.source
-            .error(&Diagnostic::new(self.span.clone(), message))
-    }
-
-    /// The error of a mistake here, with what to write instead.
-    pub fn error_with_help(&self, message: impl Into<String>, help: impl Into<String>) -> Error {
-        self.source
-            .error(&Diagnostic::new(self.span.clone(), message).with_help(help))
-    }
-}
-
-impl fmt::Debug for SourceLocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.head())
     }
 }
 

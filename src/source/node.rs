@@ -219,7 +219,7 @@ pub(crate) fn brief(text: &str) -> String {
 }
 
 /// The allowed name that a mistyped word most likely means: at most two edits away, fewer for short names.
-fn similar_name<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn similar_name<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
     let word: String = word.chars().take(40).collect();
     let distances = allowed
         .iter()

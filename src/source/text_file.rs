@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+use super::code;
 use super::diagnostic::{Diagnostic, SourceFile};
 use crate::error::Error;
 use crate::regular_file::open_regular_file;
@@ -26,20 +27,30 @@ pub(crate) fn load(path: &Path) -> io::Result<Vec<u8>> {
 
 /// The bytes as text without a byte order mark.
 pub(crate) fn decode(path: &Path, bytes: &[u8]) -> Result<SourceFile, Error> {
+    match decode_lossy(path, bytes) {
+        (source, None) => Ok(source),
+        (source, Some(mistake)) => Err(source.error(code::SYNTAX, &mistake)),
+    }
+}
+
+/// The bytes as text without a byte order mark, and why they are not a text file.
+pub(crate) fn decode_lossy(path: &Path, bytes: &[u8]) -> (SourceFile, Option<Diagnostic>) {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let source = SourceFile {
         path: path.to_owned(),
         text: String::from_utf8_lossy(bytes).into_owned(),
     };
-    if let Err(error) = str::from_utf8(bytes) {
+    let not_text = str::from_utf8(bytes).err().map(|error| {
         let at = error.valid_up_to();
-        return Err(source.error(&Diagnostic::new(at..at, "this byte is not UTF-8")));
-    }
-    match source.text.find('\0') {
-        Some(at) => Err(source.error(&Diagnostic::new(
+        Diagnostic::new(at..at, "this byte is not UTF-8")
+    });
+    let nul = || {
+        let at = source.text.find('\0')?;
+        Some(Diagnostic::new(
             at..at,
             "a NUL character: this is not a text file",
-        ))),
-        None => Ok(source),
-    }
+        ))
+    };
+    let mistake = not_text.or_else(nul);
+    (source, mistake)
 }

@@ -17,6 +17,7 @@ use super::walk::{Contents, InputWalk};
 use crate::cancel::CancelToken;
 use crate::environments::adhoc::FOLDER as ENVIRONMENTS;
 use crate::error::Error;
+use crate::source::code;
 use crate::source::diagnostic::shown_path;
 use crate::workspace::safe_path::SafePath;
 
@@ -90,7 +91,7 @@ fn place(
             let is_folder = kind == InputKind::Dir;
             let before = all.insert(to.clone(), kind);
             if before.is_some_and(|before| (before == InputKind::Dir) != is_folder) {
-                return Err(source.location.error(collision(&to)));
+                return Err(source.location.error(code::INPUT, collision(&to)));
             }
         }
     }
@@ -103,8 +104,13 @@ fn refusal(source: &InputSource, error: &InputError) -> Error {
         _ => None,
     };
     match help {
-        Some(help) => source.location.error_with_help(error.to_string(), help),
-        None => source.location.error(error.to_string()),
+        Some(help) => {
+            let mistake = source
+                .location
+                .mistake(code::INPUT, error.to_string(), help);
+            Error::Findings(vec![mistake])
+        }
+        None => source.location.error(code::INPUT, error.to_string()),
     }
 }
 
@@ -158,7 +164,8 @@ fn require_protection_around(folder: &WritableDir, protect: &PlacedInputs) -> Re
         }
     };
     let shown = shown_path(Path::new(folder.path.as_str()));
-    Err(folder.location.error(format!("\"{shown}\" {problem}")))
+    let message = format!("\"{shown}\" {problem}");
+    Err(folder.location.error(code::FIELD, message))
 }
 
 fn read_environments(walk: &mut InputWalk<'_>, spec: &Spec) -> Result<Vec<WorkspaceInput>, Error> {

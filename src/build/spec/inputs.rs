@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::source::finding::Finding;
 use crate::workspace::safe_path::SafePath;
 
 /// Everything of the user's that a run needs beside the spec itself.
@@ -25,7 +26,7 @@ pub(crate) struct Inputs {
     /// One line about what was left out of folders in `copy` and `protect`.
     pub left_out: Option<String>,
     /// What the user may not have meant.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Finding>,
     /// `sha256:<hex>` over what the spec asks for and all of the above; does not depend on the root's path.
     pub hash: String,
 }

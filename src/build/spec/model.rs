@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::llm::provider::Provider;
-use crate::source::diagnostic::SourceLocation;
+use crate::source::finding::Finding;
+use crate::source::location::SourceLocation;
 use crate::workspace::safe_path::SafePath;
 
 pub(crate) const MAX_RETRIES_CEILING: u32 = 50;
@@ -33,7 +34,7 @@ pub struct Spec {
     pub kept_snapshots: u32,
     /// The file of the spec.
     pub file: PathBuf,
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Finding>,
 }
 
 /// A file or folder of the user's that goes into the workspace.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::inputs::UserPrompts;
 use crate::error::Error;
+use crate::source::code;
 use crate::source::diagnostic::{Diagnostic, shown_path};
 use crate::source::node::brief;
 use crate::source::text_file::{decode, load};
@@ -39,7 +40,7 @@ fn read_one(path: &Path) -> Result<Option<String>, Error> {
     };
     let prompt = decode(path, &bytes)?;
     match unknown_variable(&prompt.text) {
-        Some(mistake) => Err(prompt.error(&mistake)),
+        Some(mistake) => Err(prompt.error(code::INPUT, &mistake)),
         None => Ok(Some(prompt.text)),
     }
 }

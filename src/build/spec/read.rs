@@ -9,14 +9,13 @@ use std::sync::Arc;
 use super::model::Spec;
 use super::validate::{MarkdownBody, validate};
 use crate::error::Error;
+use crate::source::code;
 use crate::source::diagnostic::{Diagnostic, SourceFile, shown_path};
+use crate::source::finding::{FindingLevel, FindingList};
 use crate::source::front_matter::split_front_matter;
 use crate::source::node::{Node, NodeValue};
 use crate::source::text_file::{decode, load};
 use crate::source::yaml::{parse_json, parse_yaml};
-
-/// How many mistakes of a spec are shown.
-const MAX_SHOWN_MISTAKES: usize = 20;
 
 /// Reads and validates the spec in `path`, which is shown in messages as it was given.
 ///
@@ -38,7 +37,8 @@ pub fn parse_spec(
     home: Option<&Path>,
 ) -> Result<Spec, Error> {
     let source = Arc::new(decode(path, bytes)?);
-    let (tree, markdown) = parse(path, &source.text).map_err(|mistake| source.error(&mistake))?;
+    let syntax = |mistake| source.error(code::SYNTAX, &mistake);
+    let (tree, markdown) = parse(path, &source.text).map_err(syntax)?;
     validate(source.clone(), file, home, &tree, markdown)
         .map_err(|mistakes| error(&source, &tree, mistakes))
 }
@@ -46,18 +46,18 @@ pub fn parse_spec(
 /// The mistakes in the order of the text, each with the name of its field.
 fn error(source: &SourceFile, tree: &Node, mut mistakes: Vec<Diagnostic>) -> Error {
     mistakes.sort_by_key(|mistake| mistake.span.start);
-    let more = mistakes.len().saturating_sub(MAX_SHOWN_MISTAKES);
-    let shown = mistakes.into_iter().take(MAX_SHOWN_MISTAKES);
-    let shown = shown.map(|mistake| match tree.field_at(mistake.span.start) {
-        Some(field) if !field.is_empty() => Diagnostic {
-            message: format!("`{field}`: {}", mistake.message),
-            ..mistake
-        },
-        _ => mistake,
-    });
-    let more = (0 < more).then(|| format!("{}: {more} more mistakes", shown_path(&source.path)));
-    let lines = shown.map(|mistake| source.render(&mistake)).chain(more);
-    Error::Spec(lines.collect::<Vec<_>>().join("\n"))
+    let mut findings = FindingList::new(source);
+    for mistake in mistakes {
+        let named = match tree.field_at(mistake.span.start) {
+            Some(field) if !field.is_empty() => Diagnostic {
+                message: format!("`{field}`: {}", mistake.message),
+                ..mistake
+            },
+            _ => mistake,
+        };
+        findings.add(FindingLevel::Error, code::FIELD, &named);
+    }
+    Error::Findings(findings.into_vec())
 }
 
 fn parse(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>), Diagnostic> {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::model::{BudgetSpec, InputSource, MAX_RETRIES_CEILING, OnTimeout, Spec};
 use super::validator::{NodeFields, Validator, amount, count};
-use crate::source::diagnostic::{Diagnostic, SourceFile, SourceLocation};
+use crate::source::diagnostic::{Diagnostic, SourceFile};
+use crate::source::location::SourceLocation;
 use crate::source::node::{Node, NodeValue};
 
 const FIELDS: &str = "name description workspace checks on_timeout max_retries generator \

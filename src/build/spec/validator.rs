@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::source::diagnostic::{Diagnostic, SourceFile, SourceLocation, shown_path};
+use crate::source::code;
+use crate::source::diagnostic::{Diagnostic, SourceFile, shown_path};
+use crate::source::finding::Finding;
+use crate::source::location::SourceLocation;
 use crate::source::node::{Node, NodeEntry, unknown_name};
 
 /// The longest time that a spec can set; adding it to a clock cannot overflow.
@@ -20,7 +23,7 @@ pub(super) struct Validator<'a> {
     folder: PathBuf,
     pub home: Option<&'a Path>,
     pub mistakes: RefCell<Vec<Diagnostic>>,
-    pub warnings: RefCell<Vec<String>>,
+    pub warnings: RefCell<Vec<Finding>>,
 }
 
 impl<'a> Validator<'a> {
@@ -86,10 +89,9 @@ impl<'a> Validator<'a> {
 
     /// Warns that an out-of-range number was replaced.
     pub(super) fn warn_of_clamping(&self, node: &Node, field: &str, kept: u64) {
-        let location = self.location(node).head();
-        self.warnings.borrow_mut().push(format!(
-            "{location}: `{field}` is out of range and clamped to {kept}"
-        ));
+        let message = format!("`{field}` is out of range and clamped to {kept}");
+        let warning = self.location(node).warning(code::CLAMPED, message);
+        self.warnings.borrow_mut().push(warning);
     }
 
     /// The existing path that a text names, absolute.

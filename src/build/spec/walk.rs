@@ -21,7 +21,9 @@ use super::links::read_link;
 use super::model::InputSource;
 use crate::cancel::CancelToken;
 use crate::regular_file::open_regular_file;
+use crate::source::code;
 use crate::source::diagnostic::shown_path;
+use crate::source::finding::Finding;
 use crate::workspace::generated::is_generated;
 use crate::workspace::safe_path::SafePath;
 
@@ -44,7 +46,7 @@ pub(super) struct InputWalk<'a> {
     kept_bytes: u64,
     entries: usize,
     pub excluded: ExcludedFiles,
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Finding>,
 }
 
 impl InputWalk<'_> {
@@ -75,11 +77,12 @@ impl InputWalk<'_> {
     ) -> Result<(), InputError> {
         let from = self.resolve(&source.from)?;
         if reserved.is_some_and(|reserved| reserved.is_hidden(&from)) {
-            self.warnings.push(format!(
-                "{}: {} is named by a hidden check too; the model sees it",
-                source.location.head(),
+            let message = format!(
+                "{} is named by a hidden check too; the model sees it",
                 shown_path(Path::new(&source.written))
-            ));
+            );
+            self.warnings
+                .push(source.location.warning(code::INPUT, message));
         }
         match &source.to {
             Some(to) if !from.is_dir() => {

@@ -176,7 +176,11 @@ fn every_field_is_read() {
         (Some(3 << 10), 3)
     );
     assert!(spec.sandbox.read.iter().all(|path| path.is_absolute()));
-    let message = spec.usd_location.unwrap().error("no price").to_string();
+    let message = spec
+        .usd_location
+        .unwrap()
+        .error("price", "no price")
+        .to_string();
     assert!(message.contains("spec.yaml:18:15: no price\n"), "{message}");
 }
 
@@ -226,7 +230,7 @@ fn two_numbers_are_clamped_with_a_warning() {
     ] {
         let spec = accept(&format!("{HEAD}max_retries: {asked}\n"));
         assert_eq!(spec.max_retries, kept, "{asked}");
-        assert!(spec.warnings[0].contains(&format!(
+        assert!(spec.warnings[0].summary().contains(&format!(
             "spec.yaml:3:14: `max_retries` is out of range and clamped to {kept}"
         )));
     }
