@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cancel::Signal;
+use crate::source::finding::{Finding, listed};
 use crate::state::reason::Reason;
 
 /// How much of an offending name is shown.
@@ -19,9 +20,12 @@ pub enum Error {
     /// A bad command line, a missing key, a root that cannot be used.
     #[error("{0}")]
     Usage(String),
-    /// A spec or template that cannot be read or is invalid; the text has file, line and column.
+    /// A spec, template or log that cannot be read or is invalid.
     #[error("{0}")]
     Spec(String),
+    /// Mistakes in a spec or workflow, with their places.
+    #[error("{}", listed(.0))]
+    Findings(Vec<Finding>),
     /// An attempt to leave `workspace/` or to tamper with the checks.
     #[error(transparent)]
     Safety(#[from] Violation),
@@ -69,7 +73,7 @@ impl Error {
     pub fn reason(&self) -> Reason {
         match self {
             Error::Usage(_) => Reason::Usage,
-            Error::Spec(_) => Reason::SpecInvalid,
+            Error::Spec(_) | Error::Findings(_) => Reason::SpecInvalid,
             Error::Safety(_) | Error::NoSandbox(_) => Reason::SafetyViolation,
             Error::StateCorrupt(_) => Reason::StateCorrupt,
             Error::Locked(_) => Reason::RootLocked,
@@ -85,6 +89,7 @@ impl Error {
             Error::Stopped(signal) => signal.exit_code(),
             Error::Usage(_)
             | Error::Spec(_)
+            | Error::Findings(_)
             | Error::Safety(_)
             | Error::NoSandbox(_)
             | Error::StateCorrupt(_)

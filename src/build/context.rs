@@ -70,11 +70,11 @@ impl Context {
             scope: self.scope(),
             state_name: self.state.phase.name().to_owned(),
             cancel: self.cancel.clone(),
-            directory: Directory {
+            directory: Some(Directory {
                 parent: Arc::clone(&self.root_handle),
                 name: "workspace",
                 path: self.root.join("workspace"),
-            },
+            }),
         }
     }
 

@@ -20,7 +20,8 @@ pub(crate) struct Agent {
     /// The name of the phase or state, for events.
     pub state_name: String,
     pub cancel: CancelToken,
-    pub directory: Directory,
+    /// The folder whose changes are recorded, if they are.
+    pub directory: Option<Directory>,
 }
 
 /// Where the agent's tools work: a folder below an open one.

@@ -2,6 +2,7 @@
 //!
 //! What is used, reserved and lost follows from the log (`usage.rs`), so that several agents share one budget.
 
+use crate::conversation::event_log::Readiness;
 use crate::conversation::usage::UsageLog;
 use crate::error::{Error, Result};
 use crate::events::Charge;
@@ -9,6 +10,9 @@ use crate::llm::price::Price;
 use crate::llm::tokens::BYTES_PER_TOKEN;
 use crate::llm::{Answer, Spent, TokenUsage};
 use crate::state::reason::Reason;
+
+/// A sum in USD that exceeds a limit by no more than this fits: both are rounded.
+const ROUNDING: f64 = 1e-6;
 
 /// The limits of a run and the price of its model.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,10 +37,11 @@ impl Budget {
     /// The most that a request can cost: its bytes / 3 as input, and `max_tokens` as output.
     pub fn worst(&self, body_bytes: usize, max_tokens: u32) -> Charge {
         let input = (body_bytes as u64).div_ceil(BYTES_PER_TOKEN);
-        let output = u64::from(max_tokens);
+        let exact_input = body_bytes as f64 / BYTES_PER_TOKEN as f64;
+        let worst = |price: Price| price.worst(exact_input, f64::from(max_tokens));
         Charge {
-            tokens: input + output,
-            cost_usd: self.price.map(|price| price.worst(input, output)),
+            tokens: input + u64::from(max_tokens),
+            cost_usd: self.price.map(worst),
         }
     }
 
@@ -69,10 +74,21 @@ impl Budget {
         Ok(self.usd.map(|limit| limit - usd))
     }
 
-    /// Fails with the sum where the worst case does not fit.
-    pub fn check(&self, worst: Charge, usage: &UsageLog) -> Result<()> {
-        let over = |sum: String| Err(Error::Failed(Reason::Budget, sum));
+    /// Whether the worst case of a request fits. If only requests that are under way prevent it, their ends are awaited.
+    pub(crate) fn readiness(&self, worst: Charge, usage: &UsageLog) -> Result<Readiness> {
         let (tokens, usd) = self.used(usage);
+        let open = usage.open_charges();
+        let ended = (tokens.saturating_sub(open.tokens), usd - open.usd);
+        match self.fits(worst, (tokens, usd)) {
+            Ok(()) => Ok(Readiness::Ready),
+            Err(over) if open.tokens == 0 => Err(over),
+            Err(_) => self.fits(worst, ended).map(|()| Readiness::Wait),
+        }
+    }
+
+    /// Fails with the sum where the worst case does not fit beside the tokens and USD that are used.
+    fn fits(&self, worst: Charge, (tokens, usd): (u64, f64)) -> Result<()> {
+        let over = |sum: String| Err(Error::Failed(Reason::Budget, sum));
         if let Some(limit) = self.tokens
             && tokens.saturating_add(worst.tokens) > limit
         {
@@ -83,7 +99,7 @@ impl Budget {
         }
         let next = worst.cost_usd.unwrap_or(0.0);
         match self.usd {
-            Some(limit) if usd + next > limit => over(format!(
+            Some(limit) if usd + next > limit + ROUNDING => over(format!(
                 "budget: {usd:.4} of {limit:.4} USD are used, and the next request may cost {next:.4} more"
             )),
             _ => Ok(()),
@@ -100,7 +116,7 @@ impl Budget {
         // Answers from before a price was given count with it, at the most that they can have cost.
         let unpriced = || {
             self.price.map_or(0.0, |price| {
-                price.worst(answers.input_tokens, answers.output_tokens)
+                price.worst(answers.input_tokens as f64, answers.output_tokens as f64)
             })
         };
         (
@@ -141,14 +157,14 @@ mod tests {
             tokens: 100,
             cost_usd: Some(0.5),
         };
-        let fits = |budget: Budget, usage: UsageLog| budget.check(worst, &usage).is_ok();
+        let fits = |budget: Budget, usage: UsageLog| budget.readiness(worst, &usage).is_ok();
         assert!(fits(budget(None, None), used(1 << 40, Some(1e9), 0.0)));
         assert!(fits(budget(None, Some(300)), used(200, Some(0.0), 0.0)));
         assert!(!fits(budget(None, Some(300)), used(201, Some(0.0), 0.0)));
         assert!(fits(budget(Some(1.0), None), used(0, Some(0.5), 0.0)));
         assert!(!fits(budget(Some(1.0), None), used(0, Some(0.25), 0.5)));
         let error = budget(Some(1.0), None)
-            .check(worst, &used(0, Some(0.51), 0.0))
+            .readiness(worst, &used(0, Some(0.51), 0.0))
             .unwrap_err();
         assert_eq!(error.reason(), Reason::Budget);
         assert!(error.to_string().contains("budget"), "{error}");
@@ -177,8 +193,8 @@ mod tests {
             tokens: 1,
             cost_usd: Some(0.01),
         };
-        assert!(budget(Some(3.0), None).check(next, &before).is_err());
-        assert!(budget(Some(4.0), None).check(next, &before).is_ok());
+        assert!(budget(Some(3.0), None).readiness(next, &before).is_err());
+        assert!(budget(Some(4.0), None).readiness(next, &before).is_ok());
     }
 
     #[test]

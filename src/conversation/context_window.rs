@@ -39,6 +39,11 @@ impl ContextWindow {
         }
     }
 
+    /// Another model has another context.
+    pub(crate) fn set_context(&mut self, tokens: usize) {
+        self.context_tokens = tokens;
+    }
+
     /// Adds a message, to the last one where it has the same role. A new result removes the screens of older ones.
     pub(crate) fn add(&mut self, message: Message) {
         if message

@@ -3,7 +3,7 @@
 //! Recording an event appends it to the journal, applies it to the projections, then publishes it on the bus. Live and
 //! after a crash the same folds decide. Handles are clones of one log, one per agent, and may be used by several threads.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::conversation::log_state::LogState;
 use crate::error::Result;
@@ -25,6 +25,16 @@ pub(crate) type SharedProjection = Arc<Mutex<dyn Projection>>;
 pub(crate) struct EventLog {
     agent_id: Arc<str>,
     shared: Arc<Mutex<SharedLog>>,
+    /// Notified when an event is recorded, and by `wake`.
+    changed: Arc<Condvar>,
+}
+
+/// Whether an event may be recorded now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    Ready,
+    /// Once something else has been recorded it may be.
+    Wait,
 }
 
 struct SharedLog {
@@ -66,6 +76,7 @@ impl EventLog {
                 facts,
                 observer_failures: Vec::new(),
             })),
+            changed: Arc::default(),
         }
     }
 
@@ -74,6 +85,7 @@ impl EventLog {
         EventLog {
             agent_id: agent_id.into(),
             shared: Arc::clone(&self.shared),
+            changed: Arc::clone(&self.changed),
         }
     }
 
@@ -86,24 +98,49 @@ impl EventLog {
     }
 
     pub(crate) fn record(&self, event: Event) -> Result<()> {
-        self.shared().record(event, false)
+        self.record_now(event, false)
+    }
+
+    fn record_now(&self, event: Event, is_synced: bool) -> Result<()> {
+        let recorded = self.shared().record(event, is_synced);
+        self.changed.notify_all();
+        recorded
+    }
+
+    /// Makes every `record_when` that waits check again.
+    pub(crate) fn wake(&self) {
+        drop(self.shared());
+        self.changed.notify_all();
     }
 
     /// Like `record`; the line survives a power cut before anything acts on it.
     pub(crate) fn record_synced(&self, event: Event) -> Result<()> {
-        self.shared().record(event, true)
+        self.record_now(event, true)
     }
 
-    /// Like `record_synced`, unless `check` objects; nothing else is recorded in between. Returns the number of the line.
-    pub(crate) fn record_if(
+    /// Like `record_synced`, once `check` says that it may be, and unless it objects; nothing else is recorded in between.
+    /// Returns the number of the line.
+    pub(crate) fn record_when(
         &self,
         event: Event,
-        check: impl FnOnce(&LogState) -> Result<()>,
+        mut check: impl FnMut(&LogState) -> Result<Readiness>,
     ) -> Result<u64> {
         let mut shared = self.shared();
-        check(&shared.state)?;
+        while check(&shared.state)? == Readiness::Wait {
+            let waited = self.changed.wait(shared);
+            shared = waited.unwrap_or_else(PoisonError::into_inner);
+        }
         shared.record(event, true)?;
-        Ok(shared.journal.lines())
+        let line = shared.journal.lines();
+        drop(shared);
+        self.changed.notify_all();
+        Ok(line)
+    }
+
+    /// Reads the projection with the number of lines that it takes into account. `read` must not use the log.
+    pub(crate) fn read_at<R>(&self, read: impl FnOnce(u64, &LogState) -> R) -> R {
+        let shared = self.shared();
+        read(shared.journal.lines(), &shared.state)
     }
 
     /// Records a piece of a stream where details are wanted.

@@ -18,6 +18,7 @@ pub struct RecordedRequest {
     pub line: u64,
     /// The line of the request that it continues.
     pub continues: Option<u64>,
+    pub(crate) model: String,
     pub objection: Option<Objection>,
     /// The whole request, or what is new in it where it continues another one.
     pub content: Value,
@@ -90,6 +91,8 @@ impl RecordedChanges {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Histories {
     by_agent: HashMap<String, ConversationHistory>,
+    /// Whose request a line of the log is.
+    requests: HashMap<u64, (String, RequestPlace)>,
     /// Of an agent that the log does not know.
     none: ConversationHistory,
 }
@@ -97,10 +100,22 @@ pub struct Histories {
 impl Histories {
     /// Applies one event, the `line`th of the log.
     pub fn apply(&mut self, line: u64, event: &Event) {
+        if let Event::ModelRequested {
+            agent_id, place, ..
+        } = event
+        {
+            self.requests.insert(line, (agent_id.clone(), *place));
+        }
         if let Some(agent) = conversing_agent(event) {
             let history = self.by_agent.entry(agent.to_owned()).or_default();
             history.apply(line, event);
         }
+    }
+
+    /// Whose request a line of the log is: the agent's conversations, and the place.
+    pub(crate) fn request_at(&self, line: u64) -> Option<(&ConversationHistory, RequestPlace)> {
+        let (agent, place) = self.requests.get(&line)?;
+        Some((self.of(agent), *place))
     }
 
     pub fn of(&self, agent_id: &str) -> &ConversationHistory {
@@ -115,6 +130,7 @@ impl Histories {
 
     /// Drops the contents of exchanges that are not looked up again.
     pub fn forget_exchanges(&mut self) {
+        self.requests.clear();
         let histories = self.by_agent.values_mut();
         histories.for_each(ConversationHistory::forget_exchanges);
     }
@@ -163,12 +179,14 @@ impl ConversationHistory {
                 place,
                 continues,
                 objection,
+                model,
                 request,
                 ..
             } => {
                 let recorded = RecordedRequest {
                     line,
                     continues: *continues,
+                    model: model.clone(),
                     objection: *objection,
                     content: request.clone(),
                 };
@@ -305,6 +323,12 @@ impl ConversationHistory {
         self.answers.get(&place)
     }
 
+    /// The line of the last request of a scope.
+    pub(crate) fn last_request(&self, scope: ConversationScope) -> Option<u64> {
+        let requests = (0..).map_while(|turn| self.requests.get(&scope.turn(turn)));
+        requests.last().map(|request| request.line)
+    }
+
     /// Why the answer at a place was not used, if it was not.
     pub fn refusal(&self, place: RequestPlace) -> Option<&AnswerRefusal> {
         self.refusals.get(&place)
@@ -315,11 +339,9 @@ impl ConversationHistory {
         self.answers.keys().copied().collect()
     }
 
-    /// The places of all requests, with the numbers of their lines.
-    pub fn request_lines(&self) -> impl Iterator<Item = (u64, RequestPlace)> {
-        self.requests
-            .iter()
-            .map(|(place, request)| (request.line, *place))
+    /// Whether the answer at this place called a tool, or its request reported a restart of the environments.
+    pub(crate) fn uses_environments(&self, place: RequestPlace) -> bool {
+        self.begun.contains(&(place, 0)) || self.restarts.contains_key(&place)
     }
 
     /// The files with which a conversation began.

@@ -5,6 +5,7 @@
 
 use crate::conversation::history::{CallResult, ConversationHistory, InlineStep};
 use crate::conversation::model_call::{Continuation, Exchange, ModelCall};
+use crate::conversation::state::TurnRules;
 use crate::conversation::tool_bridge::InlineTools;
 use crate::conversation::toolset::{CallLimits, PendingCall};
 use crate::conversation::turns::Conversation;
@@ -18,8 +19,9 @@ impl Conversation<'_> {
         &mut self,
         continued: Option<Continuation<'_>>,
     ) -> Result<Exchange> {
+        let place = self.agent.place(self.state.index);
+        let was_interrupted = self.was_interrupted(place);
         let (agent, state, toolset) = (self.agent, &self.state, &mut self.toolset);
-        let place = agent.place(state.index);
         let turns_left = state.max_turns.saturating_sub(state.turns);
         let deadline = self.limits.deadline;
         let secrets = self.model.secrets.clone();
@@ -53,7 +55,8 @@ impl Conversation<'_> {
             })
         };
         let restart = state.restart.as_deref();
-        let resume_prompt = (state.index == 0)
+        let is_first = state.index == 0 || state.rules == TurnRules::State;
+        let resume_prompt = (is_first && was_interrupted)
             .then(|| agent.history(|history| interruption_notice(history, place, restart)))
             .flatten();
         self.model.exchange(
@@ -72,6 +75,16 @@ impl Conversation<'_> {
                 }),
             },
         )
+    }
+
+    /// Whether the provider's session knows the request at this place: of a phase where it was sent, of a state, which
+    /// may have paused before anything was answered, where it called a tool.
+    pub(super) fn was_interrupted(&self, place: RequestPlace) -> bool {
+        let rules = self.state.rules;
+        self.agent.history(|history| match rules {
+            TurnRules::Phase => history.request(place).is_some(),
+            TurnRules::State => !history.inline_steps(place).is_empty(),
+        })
     }
 
     /// Runs the calls of the next recorded answer, for their effect.

@@ -4,6 +4,7 @@
 //! A request is recorded with its place and its worst case, then sent; the answer is recorded and synced before anything
 //! depends on it. A replay takes the place of the provider and of nothing else.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -11,15 +12,17 @@ use sha2::{Digest, Sha256};
 
 use crate::conversation::agent::Agent;
 use crate::conversation::budget::Budget;
+use crate::conversation::event_log::Readiness;
 use crate::conversation::history::RecordedAnswer;
 use crate::conversation::replay::Replay;
 use crate::conversation::tool_bridge::{InlineTools, ToolBridge};
-use crate::conversation::usage::MODEL_ERROR;
+use crate::conversation::usage::{MODEL_ERROR, STEP_ERROR};
 use crate::error::{Error, Result};
-use crate::events::{Charge, Event, Objection, RequestPlace};
+use crate::events::{Charge, ConversationScope, Event, Objection, RequestPlace};
 use crate::llm::PermanentError;
 use crate::llm::mcp::Toolbox;
 use crate::llm::retry::{self, GaveUp, RetryEvent, RetryPolicy};
+use crate::llm::streamed_text::streamed_text;
 use crate::llm::{Answer, Message, Model, ModelRequest, ProviderSession, SessionStart, session_id};
 use crate::secrets::Secrets;
 use crate::state::reason::Reason;
@@ -31,10 +34,23 @@ pub(crate) struct RecordedModel {
     pub provider: &'static str,
     pub budget: Budget,
     pub policy: RetryPolicy,
-    pub replay: Option<Replay>,
+    pub replay: Option<Arc<Replay>>,
+    /// Gets the text of an answer while it streams.
+    pub(crate) on_text: Option<TextListener>,
     /// An answer may contain keys, also those of other providers.
     pub secrets: Secrets,
 }
+
+/// A part of an answer that streams.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StreamedText<'a> {
+    /// The request is sent again: the answer begins anew.
+    Restarted,
+    Piece(&'a str),
+}
+
+/// Takes the text of answers as it streams; an error ends the request.
+pub(crate) type TextListener = Box<dyn FnMut(StreamedText<'_>) -> Result<()> + Send>;
 
 /// A request and where it belongs.
 pub(crate) struct ModelCall<'a> {
@@ -58,6 +74,16 @@ impl<'a> ModelCall<'a> {
             session: None,
             tools: None,
         }
+    }
+}
+
+impl ModelCall<'_> {
+    /// Whether the provider's session has begun with this call already: it was sent, and a state's has called a tool.
+    fn is_interrupted(&self, agent: &Agent) -> bool {
+        agent.history(|history| match self.place.scope {
+            ConversationScope::Phase { .. } => history.request(self.place).is_some(),
+            ConversationScope::Visit { .. } => !history.inline_steps(self.place).is_empty(),
+        })
     }
 }
 
@@ -155,7 +181,7 @@ impl RecordedModel {
 
     fn session(&self, agent: &Agent, call: &ModelCall<'_>) -> Result<ProviderSession> {
         let usd_left = agent.log.read(|state| self.budget.left(state.usage()))?;
-        let is_again = agent.history(|history| history.request(call.place).is_some());
+        let is_again = call.is_interrupted(agent);
         let own = || SessionRef::of(agent, call.place.turn, SessionStart::Fresh);
         let has_begun = is_again || (call.session.is_some() && call.place.turn > 0);
         let SessionRef { id, start } = call.session.clone().unwrap_or_else(own);
@@ -236,9 +262,12 @@ impl RecordedModel {
             objection: call.objection,
             request: pending.content.clone(),
         };
-        agent.log.record_if(event, |state| match pending.session {
-            Some(_) => Ok(()),
-            None => self.budget.check(pending.worst, state.usage()),
+        agent.log.record_when(event, |state| {
+            agent.check_cancelled()?;
+            match pending.session {
+                Some(_) => Ok(Readiness::Ready),
+                None => self.budget.readiness(pending.worst, state.usage()),
+            }
         })
     }
 
@@ -280,6 +309,7 @@ impl RecordedModel {
             budget,
             policy,
             secrets,
+            on_text,
             ..
         } = self;
         let recorder = AttemptRecorder {
@@ -299,6 +329,9 @@ impl RecordedModel {
             }
         };
         let got = retry::ask(&mut attempt, policy, &agent.cancel, &mut |event| {
+            if let Some(listener) = on_text {
+                tell_text(listener, event)?;
+            }
             recorder.record(event)
         });
         bridge.and_then(ToolBridge::failure).map_or(Ok(()), Err)?;
@@ -338,6 +371,18 @@ impl RecordedModel {
     }
 }
 
+/// Passes on what an event says of the text.
+fn tell_text(listener: &mut TextListener, event: RetryEvent<'_>) -> Result<()> {
+    match event {
+        RetryEvent::Sending { .. } => listener(StreamedText::Restarted),
+        RetryEvent::Piece(piece) => match streamed_text(piece) {
+            Some(text) => listener(StreamedText::Piece(&text)),
+            None => Ok(()),
+        },
+        RetryEvent::Failed { .. } | RetryEvent::RoundFailed { .. } => Ok(()),
+    }
+}
+
 /// The attempts at one request, as they are recorded.
 struct AttemptRecorder<'a> {
     agent: &'a Agent,
@@ -369,13 +414,26 @@ impl AttemptRecorder<'_> {
                     place,
                     attempt,
                 };
-                agent
-                    .log
-                    .record_if(retried, |state| match pending.session {
-                        Some(_) => budget.left(state.usage()).map(drop),
-                        None => budget.check(pending.worst, state.usage()),
-                    })?;
-                Ok(())
+                let recorded = agent.log.record_when(retried, |state| {
+                    agent.check_cancelled()?;
+                    match pending.session {
+                        Some(_) => budget.left(state.usage()).map(|_| Readiness::Ready),
+                        None => budget.readiness(pending.worst, state.usage()),
+                    }
+                });
+                recorded.map(drop)
+            }
+            RetryEvent::RoundFailed { round, of, message } => {
+                agent.log.record_synced(Event::ErrorOccurred {
+                    agent_id,
+                    error_type: STEP_ERROR.into(),
+                    error_message: secrets.redact(message).into_owned(),
+                    current_state: agent.state_name.clone(),
+                    is_retryable: round < of,
+                    retry_count: round,
+                    max_retries: of,
+                    charge: None,
+                })
             }
             RetryEvent::Failed {
                 attempt,

@@ -36,6 +36,8 @@ pub struct Replay {
     used: Mutex<BTreeSet<(String, RequestPlace)>>,
     /// Paths of the root: of the recorded run and of this one.
     roots: Vec<String>,
+    /// The id of the recorded run, and of this one where prompts may contain it.
+    run_ids: Vec<String>,
 }
 
 impl Replay {
@@ -45,11 +47,17 @@ impl Replay {
             Error::Usage(format!("cannot open the log {}: {error}", path.display()))
         })?;
         let mut histories = Histories::default();
-        let mut recorded_root = None;
+        let (mut recorded_root, mut run_ids) = (None, Vec::new());
         let read = read_lines(&file, None, &mut |line, event| {
             facts.apply(line, &event);
-            if let Event::WorkflowStarted { scope_dir, .. } = &event {
+            if let Event::WorkflowStarted {
+                scope_dir,
+                workflow_id,
+                ..
+            } = &event
+            {
                 recorded_root = Some(scope_dir.clone());
+                run_ids = vec![workflow_id.clone()];
             }
             histories.apply(line, &event);
         })
@@ -75,7 +83,14 @@ impl Replay {
             is_damaged: !read.skipped.is_empty(),
             used: Mutex::default(),
             roots,
+            run_ids,
         })
+    }
+
+    /// The id of this run is equal to that of the recorded one.
+    pub(crate) fn with_run_id(mut self, run_id: &str) -> Replay {
+        self.run_ids.push(run_id.to_owned());
+        self
     }
 
     /// Returns the recorded answer to a request, or fails with what differs. `varying` are the parts of it that vary by
@@ -168,6 +183,12 @@ impl Replay {
     fn without_roots(&self, mut text: String) -> String {
         for root in &self.roots {
             text = text.replace(root.as_str(), "<root>");
+        }
+        // One id alone: prompts do not contain it.
+        if let [_, _, ..] = self.run_ids.as_slice() {
+            for id in &self.run_ids {
+                text = text.replace(id.as_str(), "<run>");
+            }
         }
         text
     }
@@ -399,6 +420,7 @@ mod tests {
             is_damaged: false,
             used: Mutex::default(),
             roots: vec!["/a/root".into()],
+            run_ids: Vec::new(),
         }
     }
 

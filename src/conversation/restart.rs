@@ -95,7 +95,10 @@ fn differing(agent: &Agent) -> Result<Option<(WorkspaceListing, Vec<DifferingFil
     else {
         return Ok(None);
     };
-    let workspace = agent.directory.open()?;
+    let Some(directory) = &agent.directory else {
+        return Ok(None);
+    };
+    let workspace = directory.open()?;
     let Some(listing) = workspace_files::list(&workspace) else {
         return Ok(None);
     };

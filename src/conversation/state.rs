@@ -36,11 +36,23 @@ pub(crate) struct ConversationState {
     pub words: String,
     /// The notice of a restart of the environments.
     pub restart: Option<String>,
+    pub(crate) rules: TurnRules,
+    /// The last answer was cut off.
+    pub(crate) was_cut_off: bool,
     objections: Vec<Objection>,
     cut_off: u32,
     /// The ids of all calls; results name calls by them.
     call_ids: HashSet<String>,
     was_too_long: bool,
+}
+
+/// How turns are counted, and what ends one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnRules {
+    /// All requests of a scope share `max_turns`; an answer that was cut off is followed by another.
+    Phase,
+    /// Each turn has `max_turns` requests; an answer that was cut off and calls nothing ends the turn.
+    State,
 }
 
 /// What an answer asks for.
@@ -103,6 +115,8 @@ impl ConversationState {
             max_turns,
             words: String::new(),
             restart: None,
+            rules: TurnRules::Phase,
+            was_cut_off: false,
             objections: Vec::new(),
             cut_off: 0,
             call_ids: HashSet::new(),
@@ -132,6 +146,9 @@ impl ConversationState {
 
     pub(crate) fn object(&mut self, objection: Objection) {
         self.objections.push(objection);
+        if self.rules == TurnRules::State {
+            self.turns = 0;
+        }
     }
 
     /// How often the end of this conversation was not accepted for this reason.
@@ -144,7 +161,9 @@ impl ConversationState {
     pub(crate) fn adopt_request(&mut self, recorded: &RecordedRequest) {
         self.pending.clear();
         self.line = Some(recorded.line);
-        self.objections.extend(recorded.objection);
+        if let Some(objection) = recorded.objection {
+            self.object(objection);
+        }
         recorded
             .messages()
             .for_each(|message| self.window.add(message));
@@ -206,7 +225,11 @@ impl ConversationState {
     fn next_step(&mut self, answer: Answer) -> NextStep {
         let is_call = |block: &&ContentBlock| matches!(block, ContentBlock::ToolUse { .. });
         let calls: Vec<ContentBlock> = answer.content.iter().filter(is_call).cloned().collect();
+        self.was_cut_off = answer.stop == StopReason::MaxTokens;
         let next = match &answer.stop {
+            StopReason::MaxTokens if self.rules == TurnRules::State && calls.is_empty() => {
+                NextStep::End
+            }
             StopReason::MaxTokens => NextStep::CutOff(calls.iter().filter_map(id_of).collect()),
             _ if !calls.is_empty() => NextStep::Calls(calls.clone()),
             StopReason::PauseTurn => NextStep::Nothing,

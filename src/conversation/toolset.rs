@@ -116,7 +116,7 @@ impl Toolset {
             agent.log.note(warning)?;
         }
         Ok(Toolset {
-            seen: workspace_files::list(&agent.directory.open()?),
+            seen: listed(agent)?,
             tool_env,
             factory,
             registry: Registry::default(),
@@ -192,8 +192,7 @@ impl Toolset {
 
     /// The files that differ since this was last asked.
     fn changed(&mut self, agent: &Agent) -> Option<Vec<FileMark>> {
-        let now = agent.directory.open().ok();
-        let now = now.and_then(|workspace| workspace_files::list(&workspace));
+        let now = listed(agent).ok().flatten();
         let before = std::mem::replace(&mut self.seen, now);
         before?.changed(self.seen.as_ref()?)
     }
@@ -400,6 +399,14 @@ impl Drop for Toolset {
     fn drop(&mut self) {
         self.registry.shutdown();
     }
+}
+
+/// The files of the agent's folder, where their changes are recorded and there are not too many.
+fn listed(agent: &Agent) -> Result<Option<WorkspaceListing>> {
+    let Some(directory) = &agent.directory else {
+        return Ok(None);
+    };
+    Ok(workspace_files::list(&directory.open()?))
 }
 
 /// A descriptor that is readable when either of these is.

@@ -12,7 +12,7 @@ use crate::conversation::model_call::{
     Continuation, Exchange, ModelCall, RecordedModel, SessionRef,
 };
 use crate::conversation::restart::{self, RestartNotice};
-use crate::conversation::state::{ConversationState, NextStep, UnusableAnswer};
+use crate::conversation::state::{ConversationState, NextStep, TurnRules, UnusableAnswer};
 use crate::conversation::toolset::{CallLimits, PendingCall, Toolset, refused, result_block};
 use crate::error::{Error, Result};
 use crate::events::{Bound, Event, Objection};
@@ -52,7 +52,7 @@ pub(crate) enum TurnEnd {
 pub(crate) struct Conversation<'a> {
     pub(super) agent: &'a Agent,
     pub(super) model: &'a mut RecordedModel,
-    pub(super) toolset: Toolset,
+    pub(super) toolset: &'a mut Toolset,
     pub(super) limits: TimeLimit,
     pub(super) state: ConversationState,
     pub(super) session: SessionRef,
@@ -60,6 +60,16 @@ pub(crate) struct Conversation<'a> {
     pub(super) objection: Option<Objection>,
     next: Option<NextStep>,
     is_resumed: bool,
+    notices: RestartNotices,
+}
+
+/// When the model is told that its environments were restarted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RestartNotices {
+    /// In a conversation that is resumed, with the files that differ from what the log knows.
+    WhenResumed,
+    /// With the next request, where there is a text.
+    Given(Option<String>),
 }
 
 impl<'a> Conversation<'a> {
@@ -68,7 +78,7 @@ impl<'a> Conversation<'a> {
     pub(crate) fn open(
         agent: &'a Agent,
         model: &'a mut RecordedModel,
-        toolset: Toolset,
+        toolset: &'a mut Toolset,
         limits: TimeLimit,
         state: ConversationState,
     ) -> Conversation<'a> {
@@ -83,7 +93,14 @@ impl<'a> Conversation<'a> {
             objection: None,
             next: None,
             is_resumed: false,
+            notices: RestartNotices::WhenResumed,
         }
+    }
+
+    /// Lets the caller decide about restarts of the environments: the next request reports one where there is a text.
+    pub(crate) fn with_restart_notice(mut self, text: Option<String>) -> Conversation<'a> {
+        self.notices = RestartNotices::Given(text);
+        self
     }
 
     /// Uses a session that the provider keeps already: continued, or branched from another one.
@@ -145,6 +162,9 @@ impl<'a> Conversation<'a> {
             return;
         }
         let (agent, place) = (self.agent, self.agent.place(self.state.index));
+        if !self.was_interrupted(place) {
+            return;
+        }
         agent.history(|history| {
             if let Some(request) = history.request(place) {
                 self.is_resumed = true;
@@ -154,8 +174,12 @@ impl<'a> Conversation<'a> {
         });
     }
 
-    /// Goes on until the model ends its turn or something else ends it. `checkpoint` is called after each answer.
-    pub(crate) fn run(&mut self, checkpoint: &mut dyn FnMut() -> Result<()>) -> Result<TurnEnd> {
+    /// Goes on until the model ends its turn or something else ends it. `checkpoint` is called after each request, with its
+    /// answer where it got one.
+    pub(crate) fn run(
+        &mut self,
+        checkpoint: &mut dyn FnMut(Option<&RecordedAnswer>) -> Result<()>,
+    ) -> Result<TurnEnd> {
         loop {
             let content = match self.next.take() {
                 None | Some(NextStep::Nothing) => Vec::new(),
@@ -174,7 +198,7 @@ impl<'a> Conversation<'a> {
                 return Ok(TurnEnd::Bound(bound));
             }
             let asked = self.ask();
-            let saved = checkpoint();
+            let saved = checkpoint(asked.as_ref().ok());
             let answer = match asked {
                 Err(Error::Failed(reason @ (Reason::Budget | Reason::PhaseTimeout), message)) => {
                     return Ok(TurnEnd::Bound(Bound { reason, message }));
@@ -197,7 +221,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// Ends the environments; returns the commands that were still running: in a replay as the log has them.
-    pub(crate) fn close(mut self) -> Result<Vec<String>> {
+    pub(crate) fn close(self) -> Result<Vec<String>> {
         self.model.set_deadline(None);
         let running = self.toolset.close();
         let (compared, differing) = self.toolset.differing();
@@ -265,7 +289,7 @@ impl<'a> Conversation<'a> {
             let returned = if self.is_resumed {
                 self.toolset.call_again(self.agent, call, limits)?
             } else {
-                let replay = self.model.replay.as_ref();
+                let replay = self.model.replay.as_deref();
                 self.toolset.call(self.agent, call, limits, replay)?
             };
             results.push(result_block(id, returned));
@@ -304,7 +328,14 @@ impl<'a> Conversation<'a> {
         if self.state.turns >= max_turns {
             return Some(Bound {
                 reason: Reason::MaxTurns,
-                message: format!("the model used all {max_turns} turns of the phase"),
+                message: match self.state.rules {
+                    TurnRules::Phase => {
+                        format!("the model used all {max_turns} turns of the phase")
+                    }
+                    TurnRules::State => {
+                        format!("the model did not end its turn within {max_turns} requests")
+                    }
+                },
             });
         }
         let is_over = self.model.replay.is_none() && self.limits.deadline <= Instant::now();
@@ -326,19 +357,24 @@ impl<'a> Conversation<'a> {
     /// Adds the notice of a restart to the next request where there was one: in a replay as the log has it.
     fn note_restart(&mut self) -> Result<()> {
         let place = self.agent.place(self.state.index);
-        let notice = if std::mem::take(&mut self.is_resumed) {
-            Some(restart::find(self.agent)?)
-        } else {
-            let recorded = self.recorded().and_then(|history| history.restart(place));
-            recorded.map(|recorded| RestartNotice {
-                text: restart::recorded_notice(recorded),
-                changed: None,
-            })
+        let is_resumed = std::mem::take(&mut self.is_resumed);
+        let without_files = |text| RestartNotice {
+            text,
+            changed: None,
         };
-        let Some(RestartNotice { text, changed }) = notice else {
+        let notice = match &mut self.notices {
+            RestartNotices::WhenResumed if is_resumed => Some(restart::find(self.agent)?),
+            RestartNotices::WhenResumed => None,
+            RestartNotices::Given(text) => text.take().map(without_files),
+        };
+        let recorded = self.recorded().and_then(|history| history.restart(place));
+        let recorded = recorded.map(restart::recorded_notice).map(without_files);
+        if recorded.is_some() || self.notices == RestartNotices::WhenResumed && notice.is_some() {
+            self.toolset.restart();
+        }
+        let Some(RestartNotice { text, changed }) = notice.or(recorded) else {
             return Ok(());
         };
-        self.toolset.restart();
         self.state
             .add_user_content(vec![ContentBlock::text(text.clone())]);
         self.state.restart = Some(text.clone());

@@ -13,6 +13,8 @@ use serde::Deserialize;
 
 /// The `error_type` of an attempt at the model that gave no answer.
 pub(crate) const MODEL_ERROR: &str = "model";
+/// The `error_type` of a round of attempts that gave no answer, where there are several.
+pub(crate) const STEP_ERROR: &str = "step";
 
 /// Tokens and USD that count against the budget beside the recorded answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -141,6 +143,14 @@ impl UsageLog {
     pub fn lost_usd(&self) -> Option<f64> {
         let mut lost = self.lost.iter();
         lost.try_fold(0.0, |sum, charge| Some(sum + charge.cost_usd?))
+    }
+
+    /// The worst cases of requests that are under way.
+    pub(crate) fn open_charges(&self) -> ChargeTotal {
+        let mut open = ChargeTotal::default();
+        let requests = self.requests.values().filter(|(_, is_open)| *is_open);
+        requests.for_each(|(worst, _)| open.add(*worst));
+        open
     }
 
     /// What counts beside the recorded answers: requests that broke off or are under way, and answers without usage.

@@ -95,7 +95,7 @@ pub enum WaitResult {
 pub(crate) struct CreateError(pub String);
 
 /// Executes commands one at a time and keeps state between them.
-pub trait Environment {
+pub trait Environment: Send {
     /// Starts one command. Returns a response if it has ended already: it was executed at once, or could not be begun.
     /// A command that fails is a response, not an error. Not called while `is_running`.
     fn begin(&mut self, command: &str) -> Option<Response>;

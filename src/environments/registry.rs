@@ -40,7 +40,7 @@ pub(crate) struct Waiter<'a> {
 
 /// Creates an environment that was added or could not be created before; nothing if there is none of that name.
 pub(crate) type EnvironmentFinder =
-    Box<dyn FnMut(&str) -> Option<Result<Box<dyn Environment>, CreateError>>>;
+    Box<dyn FnMut(&str) -> Option<Result<Box<dyn Environment>, CreateError>> + Send>;
 
 /// The environments, in the order of their screens.
 #[derive(Default)]

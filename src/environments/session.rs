@@ -128,7 +128,7 @@ pub(crate) fn describe_end(ended: &JobEnd) -> String {
             Some(name) => format!("killed by signal {number}, {name}"),
             None => format!("killed by signal {number}"),
         },
-        JobEnd::TimedOut => "ended from outside".to_owned(),
+        JobEnd::TimedOut | JobEnd::Idle | JobEnd::OutputLimit => "ended from outside".to_owned(),
         JobEnd::CannotStart(reason) | JobEnd::Limit(reason) => reason.clone(),
         JobEnd::SandboxFailed(failure) => format!("no sandbox: {failure}"),
     }

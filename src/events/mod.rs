@@ -17,6 +17,9 @@ use crate::state::reason::Reason;
 /// The only agent of a build.
 pub(crate) const MAIN_AGENT: &str = "main";
 
+/// Stands for the run of a workflow in events that belong to no agent.
+pub(crate) const RUN_AGENT: &str = "run";
+
 /// Which conversation of an agent. The log holds its fields among those of the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]

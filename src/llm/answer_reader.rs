@@ -239,10 +239,10 @@ pub(super) fn error_of_failure(
                 ),
                 spent,
             ),
-            ExpiredLimit::Idle(limit) => LlmError::transient(
-                format!("silence for {} s (idle timeout)", limit.as_secs_f64()),
+            ExpiredLimit::Idle(limit) => LlmError::Silent {
+                message: format!("silence for {} s (idle timeout)", limit.as_secs_f64()),
                 spent,
-            ),
+            },
         },
     }
 }

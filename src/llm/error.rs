@@ -29,6 +29,8 @@ pub enum LlmError {
         retry_after: Option<Duration>,
         spent: Spent,
     },
+    /// Nothing came for too long; worth another attempt.
+    Silent { message: String, spent: Spent },
     /// 401, 402, 403: the key or the account is refused.
     Unauthorized { message: String },
     /// 429 because the limit of the account is reached.
@@ -65,6 +67,7 @@ impl LlmError {
     pub fn spent(&self) -> Spent {
         match self {
             LlmError::Transient { spent, .. }
+            | LlmError::Silent { spent, .. }
             | LlmError::OverBudget { spent, .. }
             | LlmError::Stopped { spent } => *spent,
             LlmError::Unauthorized { .. }
@@ -78,6 +81,7 @@ impl LlmError {
     pub(super) fn message_mut(&mut self) -> Option<&mut String> {
         match self {
             LlmError::Transient { message, .. }
+            | LlmError::Silent { message, .. }
             | LlmError::Unauthorized { message }
             | LlmError::LimitReached { message }
             | LlmError::OverBudget { message, .. }
@@ -92,6 +96,7 @@ impl fmt::Display for LlmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LlmError::Transient { message, .. }
+            | LlmError::Silent { message, .. }
             | LlmError::Unauthorized { message }
             | LlmError::LimitReached { message }
             | LlmError::OverBudget { message, .. }

@@ -25,6 +25,7 @@ mod json;
 mod line_buffer;
 mod message;
 mod retry_after;
+pub(crate) mod streamed_text;
 #[cfg(test)]
 pub(crate) mod test_server;
 

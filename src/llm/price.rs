@@ -69,9 +69,19 @@ impl Price {
     }
 
     /// Returns the highest possible cost of so many tokens, in USD.
-    pub fn worst(&self, input_tokens: u64, output_tokens: u64) -> f64 {
+    pub fn worst(&self, input_tokens: f64, output_tokens: f64) -> f64 {
         let input = self.input.max(self.cache_write).max(self.cache_read);
-        (input_tokens as f64 * input + output_tokens as f64 * self.output) / MILLION
+        (input_tokens * input + output_tokens * self.output) / MILLION
+    }
+}
+
+/// Returns the newest model of a family that is named by one word, such as `sonnet`.
+pub(crate) fn newest_of_family(word: &str) -> Option<&'static str> {
+    match word.trim() {
+        "haiku" => Some("claude-haiku-5-5"),
+        "sonnet" => Some("claude-sonnet-5-5"),
+        "opus" => Some("claude-opus-5-5"),
+        _ => None,
     }
 }
 
@@ -118,7 +128,7 @@ fn is_date(text: &str) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{PRICES, Price, context_of_model};
+    use super::{PRICES, Price, context_of_model, newest_of_family};
     use crate::llm::message::TokenUsage;
 
     fn input_price(model: &str) -> Option<f64> {
@@ -148,6 +158,15 @@ mod tests {
     }
 
     #[test]
+    fn the_newest_model_of_a_family_has_a_price() {
+        for word in ["haiku", "sonnet", "opus"] {
+            let newest = newest_of_family(word).unwrap();
+            assert!(newest.contains(word) && Price::of_model(newest).is_some());
+        }
+        assert_eq!(newest_of_family("gpt"), None);
+    }
+
+    #[test]
     fn an_unknown_model_has_no_price() {
         for model in [
             "",
@@ -173,7 +192,7 @@ mod tests {
             output: 500_000,
         };
         assert_eq!(price.cost(&usage), 2.0 + 5.0 + 1.0 + 5.0);
-        assert_eq!(price.worst(1_000_000, 100_000), 2.5 + 1.0);
+        assert_eq!(price.worst(1e6, 1e5), 2.5 + 1.0);
         let given = Price::given(4.0, 8.0);
         assert_eq!((given.cache_write, given.cache_read), (5.0, 4.0));
     }
@@ -197,7 +216,7 @@ mod tests {
             let price = Price::of_model(PRICES[model].0).unwrap();
             let [input, cache_write, cache_read, output] = counts.map(u64::from);
             let usage = TokenUsage { input, cache_write, cache_read, output };
-            prop_assert!(price.cost(&usage) <= price.worst(usage.all_input(), output) * (1.0 + 1e-12));
+            prop_assert!(price.cost(&usage) <= price.worst(usage.all_input() as f64, output as f64) * (1.0 + 1e-12));
         }
 
         #[test]

@@ -29,6 +29,25 @@ pub(crate) struct RetryPolicy {
     pub scale: f64,
     /// No attempt starts after this.
     pub until: Option<Instant>,
+    pub rounds: RetryRounds,
+}
+
+/// How often all attempts are made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RetryRounds {
+    /// One round; silence is retried in it like any transient error.
+    One,
+    /// So many; silence ends a round.
+    Several(u32),
+}
+
+impl RetryRounds {
+    fn count(self) -> u32 {
+        match self {
+            RetryRounds::One => 1,
+            RetryRounds::Several(count) => count,
+        }
+    }
 }
 
 /// What happens while a request is made.
@@ -44,6 +63,12 @@ pub(crate) enum RetryEvent<'a> {
         message: &'a str,
         spent: Spent,
         again_after: Option<Duration>,
+    },
+    /// A round of several is over without an answer.
+    RoundFailed {
+        round: u32,
+        of: u32,
+        message: &'a str,
     },
 }
 
@@ -77,9 +102,10 @@ pub(crate) fn ask(
     cancel: &CancelToken,
     on_event: &mut OnRetryEvent<'_>,
 ) -> Result<Result<Answer, GaveUp>, Error> {
-    let mut attempt = 0;
+    let (mut attempt, mut round, mut in_round) = (0, 1, 0);
     loop {
         attempt += 1;
+        in_round += 1;
         if attempt > 1 {
             on_event(RetryEvent::Sending { attempt })?;
         }
@@ -88,22 +114,66 @@ pub(crate) fn ask(
             Err(error) => error,
         };
         let (message, spent) = (error.to_string(), error.spent());
-        let next = next_delay(error, attempt, policy);
+        let next = next_attempt(error, in_round, policy);
+        let is_last_round = round == policy.rounds.count();
         on_event(RetryEvent::Failed {
             attempt,
             message: &message,
             spent,
-            again_after: match &next {
-                Ok(delay) => Some(*delay),
-                Err(GaveUp::FieldRefused) => Some(Duration::ZERO),
-                Err(_) => None,
-            },
+            again_after: next.delay(policy, is_last_round),
         })?;
-        match next {
-            Err(gave_up) => return Ok(Err(gave_up)),
-            Ok(delay) if !wait(delay, policy, cancel)? => return Ok(Err(GaveUp::Stopped)),
-            Ok(_) => {}
+        let delay = match next {
+            NextAttempt::After(delay) => delay,
+            NextAttempt::GiveUp(gave_up) => return Ok(Err(gave_up)),
+            NextAttempt::RoundOver(message) => {
+                let of = policy.rounds.count();
+                if of > 1 {
+                    let message = &message;
+                    on_event(RetryEvent::RoundFailed { round, of, message })?;
+                }
+                if is_last_round {
+                    return Ok(Err(GaveUp::Unavailable(message)));
+                }
+                (round, in_round) = (round + 1, 0);
+                policy.longest_delay()
+            }
+        };
+        if !wait(delay, policy, cancel)? {
+            return Ok(Err(GaveUp::Stopped));
         }
+    }
+}
+
+/// What follows an attempt that gave no answer.
+#[derive(Debug, PartialEq)]
+enum NextAttempt {
+    After(Duration),
+    /// The retries of this round are used up; the message says so.
+    RoundOver(String),
+    GiveUp(GaveUp),
+}
+
+impl NextAttempt {
+    /// The time until the next attempt, if there is one.
+    fn delay(&self, policy: &RetryPolicy, is_last_round: bool) -> Option<Duration> {
+        match self {
+            NextAttempt::After(delay) => Some(*delay),
+            NextAttempt::GiveUp(GaveUp::FieldRefused) => Some(Duration::ZERO),
+            NextAttempt::RoundOver(_) if !is_last_round => Some(policy.longest_delay()),
+            NextAttempt::RoundOver(_) | NextAttempt::GiveUp(_) => None,
+        }
+    }
+}
+
+impl RetryPolicy {
+    fn longest_delay(&self) -> Duration {
+        self.scaled(DELAYS[DELAYS.len() - 1] as f64)
+    }
+
+    fn scaled(&self, seconds: f64) -> Duration {
+        // A scale that is NaN or negative means no delay.
+        let seconds = (seconds * self.scale).clamp(0.0, LONGEST_DELAY.as_secs_f64());
+        Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 }
 
@@ -120,17 +190,25 @@ fn attempt_watched(
     recorded.map(|()| outcome)
 }
 
-/// Returns the delay before the next attempt, or why there is none.
-fn next_delay(error: LlmError, attempt: u32, policy: &RetryPolicy) -> Result<Duration, GaveUp> {
-    Err(match error {
+/// Returns what follows an error; `attempt` counts in the round.
+fn next_attempt(error: LlmError, attempt: u32, policy: &RetryPolicy) -> NextAttempt {
+    let after = |message: String, retry_after| match delay(attempt, retry_after, policy) {
+        Ok(delay) => NextAttempt::After(delay),
+        Err(why @ NoRetry::UsedUp { .. }) => NextAttempt::RoundOver(format!("{message}{why}")),
+        Err(why @ NoRetry::DelayTooLong(_)) => {
+            NextAttempt::GiveUp(GaveUp::Unavailable(format!("{message}{why}")))
+        }
+    };
+    NextAttempt::GiveUp(match error {
         LlmError::Transient {
             message,
             retry_after,
             ..
-        } => {
-            return delay(attempt, retry_after, policy)
-                .map_err(|why| GaveUp::Unavailable(format!("{message}{why}")));
-        }
+        } => return after(message, retry_after),
+        LlmError::Silent { message, .. } => match policy.rounds {
+            RetryRounds::One => return after(message, None),
+            RetryRounds::Several(_) => return NextAttempt::RoundOver(message),
+        },
         LlmError::Unauthorized { message } => GaveUp::Unauthorized(message),
         LlmError::LimitReached { message } => GaveUp::Unavailable(message),
         LlmError::OverBudget { message, .. } => GaveUp::OverBudget(message),
@@ -169,10 +247,8 @@ fn delay(
     let fixed = DELAYS
         .get(attempt as usize - 1)
         .ok_or(NoRetry::UsedUp { attempts: attempt })?;
-    let seconds = retry_after.map_or(*fixed as f64, |asked| asked.as_secs_f64()) * policy.scale;
-    // A scale that is NaN or negative means no delay.
-    let scaled = Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST_DELAY.as_secs_f64()));
-    Ok(scaled.unwrap_or_default())
+    let seconds = retry_after.map_or(*fixed as f64, |asked| asked.as_secs_f64());
+    Ok(policy.scaled(seconds))
 }
 
 /// Waits; returns whether there is time for another attempt.
@@ -194,7 +270,9 @@ mod tests {
     use std::collections::VecDeque;
     use std::time::Duration;
 
-    use super::{AttemptFn, GaveUp, LONGEST_DELAY, RetryEvent, RetryPolicy, ask, delay};
+    use super::{
+        AttemptFn, GaveUp, LONGEST_DELAY, RetryEvent, RetryPolicy, RetryRounds, ask, delay,
+    };
     use crate::cancel::CancelToken;
     use crate::error::Error;
     use crate::llm::error::{LlmError, PermanentError, PermanentErrorKind, Spent};
@@ -228,6 +306,14 @@ mod tests {
         })
     }
 
+    fn policy(scale: f64) -> RetryPolicy {
+        RetryPolicy {
+            scale,
+            until: None,
+            rounds: RetryRounds::One,
+        }
+    }
+
     /// Returns the outcome and the events.
     fn run(
         scale: f64,
@@ -238,7 +324,7 @@ mod tests {
         let mut outcomes = outcomes.into();
         let outcome = ask(
             &mut *scripted(&mut outcomes),
-            &RetryPolicy { scale, until: None },
+            &policy(scale),
             cancel,
             &mut |event| {
                 events.push(match event {
@@ -251,6 +337,9 @@ mod tests {
                         again_after,
                     } => {
                         format!("{attempt} {message} {spent:?} {again_after:?}")
+                    }
+                    RetryEvent::RoundFailed { round, of, message } => {
+                        format!("round {round} of {of}: {message}")
                     }
                 });
                 Ok(())
@@ -299,6 +388,48 @@ mod tests {
             Err(GaveUp::Unavailable("busy (after 5 attempts)".into()))
         );
         assert_eq!(events.last().unwrap(), "5 busy Unknown None");
+    }
+
+    #[test]
+    fn several_rounds_are_made_and_silence_ends_one() {
+        let silent = || {
+            Err(LlmError::Silent {
+                message: "silence".into(),
+                spent: Spent::Unknown,
+            })
+        };
+        let mut outcomes: VecDeque<_> = [silent()]
+            .into_iter()
+            .chain((0..10).map(|_| transient(None)))
+            .collect();
+        let mut rounds = Vec::new();
+        let outcome = ask(
+            &mut *scripted(&mut outcomes),
+            &RetryPolicy {
+                rounds: RetryRounds::Several(3),
+                ..policy(0.0)
+            },
+            &CancelToken::never().unwrap(),
+            &mut |event| {
+                if let RetryEvent::RoundFailed { round, of, message } = event {
+                    rounds.push(format!("{round} of {of}: {message}"));
+                }
+                Ok(())
+            },
+        );
+        assert!(outcomes.is_empty());
+        assert_eq!(
+            outcome.unwrap(),
+            Err(GaveUp::Unavailable("busy (after 5 attempts)".into()))
+        );
+        assert_eq!(
+            rounds,
+            [
+                "1 of 3: silence",
+                "2 of 3: busy (after 5 attempts)",
+                "3 of 3: busy (after 5 attempts)"
+            ]
+        );
     }
 
     #[test]
@@ -372,7 +503,7 @@ mod tests {
             let delay = delay(
                 attempt,
                 retry_after.map(Duration::from_secs),
-                &RetryPolicy { scale, until: None },
+                &policy(scale),
             )
             .unwrap();
             assert_eq!(delay, Duration::from_secs_f64(expected));
@@ -398,10 +529,7 @@ mod tests {
             let mut count = 0;
             let outcome = ask(
                 &mut *scripted(&mut outcomes),
-                &RetryPolicy {
-                    scale: 0.0,
-                    until: None,
-                },
+                &policy(0.0),
                 &CancelToken::never().unwrap(),
                 &mut |_| {
                     count += 1;

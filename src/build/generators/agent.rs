@@ -67,7 +67,7 @@ impl Generator for AgentModel {
     }
 
     fn replay(&self) -> Option<&Replay> {
-        self.model_call.replay.as_ref()
+        self.model_call.replay.as_deref()
     }
 }
 
@@ -84,15 +84,15 @@ impl AgentModel {
         let tool_env = self
             .child_env
             .tool_env(inputs, &frozen_places(&inputs.protect))?;
-        let toolset = Toolset::new(&agent, tool_env)?;
+        let mut toolset = Toolset::new(&agent, tool_env)?;
         let state = self.opening(context, &toolset)?;
         let mut conversation =
-            Conversation::open(&agent, &mut self.model_call, toolset, limits, state);
+            Conversation::open(&agent, &mut self.model_call, &mut toolset, limits, state);
         conversation
             .catch_up((Objection::Reminder, REMINDER))
             .map_err(|unusable| context.unusable(unusable))?;
         let bound = loop {
-            match conversation.run(&mut || context.save())? {
+            match conversation.run(&mut |_| context.save())? {
                 TurnEnd::Bound(bound) => break Some(bound),
                 TurnEnd::Unusable(unusable) => return Err(context.unusable(unusable)),
                 TurnEnd::Ended => match objection(context, conversation.state(), before)? {

@@ -153,7 +153,7 @@ impl Generator for FilesModel {
     }
 
     fn replay(&self) -> Option<&Replay> {
-        self.model_call.replay.as_ref()
+        self.model_call.replay.as_deref()
     }
 }
 

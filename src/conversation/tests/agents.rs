@@ -73,8 +73,8 @@ fn the_budget_is_reserved_for_all_requests_under_way() {
     let server = server(&["x"; 8]);
     // The worst case of a request is a little more than its 1,000 output tokens.
     let budget = priced(0.0035);
-    let answered = ask_all(&agents, &server.url, budget);
-    assert!((3..8).contains(&answered), "{answered}");
+    // Answers cost nothing, so that whoever waits for a reservation gets it in the end.
+    assert_eq!(ask_all(&agents, &server.url, budget), 8);
     // At every line, what is used and what is reserved fits.
     let mut usage = UsageLog::default();
     for event in events(folder.path()) {

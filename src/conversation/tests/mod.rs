@@ -22,7 +22,7 @@ use crate::events::{ConversationScope, Event, MAIN_AGENT};
 use crate::llm::anthropic::Anthropic;
 use crate::llm::endpoint::Endpoint;
 use crate::llm::price::Price;
-use crate::llm::retry::RetryPolicy;
+use crate::llm::retry::{RetryPolicy, RetryRounds};
 use crate::llm::test_server::{ScriptStep, TestServer};
 use crate::llm::{ContentBlock, Message, Model, ModelRequest, Role};
 use crate::secrets::Secrets;
@@ -68,11 +68,11 @@ fn agent(log: &EventLog, id: &str, visit: u64, folder: &Path) -> Agent {
         scope: ConversationScope::Visit { visit },
         state_name: "STATE".into(),
         cancel: CancelToken::never().unwrap(),
-        directory: Directory {
+        directory: Some(Directory {
             parent: Arc::new(File::open(folder.parent().unwrap()).unwrap().into()),
             name: "workspace",
             path: folder.to_owned(),
-        },
+        }),
     }
 }
 
@@ -90,8 +90,10 @@ fn model(url: &str, budget: Budget) -> RecordedModel {
         policy: RetryPolicy {
             scale: 0.0,
             until: None,
+            rounds: RetryRounds::One,
         },
         replay: None,
+        on_text: None,
         secrets: Secrets::default(),
     }
 }

@@ -32,7 +32,7 @@ fn fresh(opening: &str) -> ConversationState {
 fn at(log: &EventLog, line: u64, opening: &str) -> ConversationState {
     let mut state = fresh("");
     let exchanges = log.read(|log| exchanges_until(log, line)).unwrap();
-    state.replay_exchanges(exchanges).unwrap();
+    state.replay_exchanges(exchanges, &|_| 100_000).unwrap();
     state.enter_scope(user(opening));
     state
 }

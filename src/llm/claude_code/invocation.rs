@@ -276,10 +276,8 @@ impl Invocation<'_> {
             }
             ExpiredLimit::Idle(limit) => {
                 let limit = limit.as_secs_f64();
-                transient(
-                    format!("silence of claude for {limit} s (idle timeout)"),
-                    spent,
-                )
+                let message = format!("silence of claude for {limit} s (idle timeout)");
+                LlmError::Silent { message, spent }.into()
             }
         }
     }

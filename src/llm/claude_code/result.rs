@@ -72,7 +72,9 @@ pub(super) fn failure_without_result(
     let how = match ended {
         JobEnd::Exited(code) => format!("exit status {code}"),
         JobEnd::Signalled(number) => format!("signal {number}"),
-        JobEnd::TimedOut | JobEnd::Limit(_) => "it had to be ended".to_owned(),
+        JobEnd::TimedOut | JobEnd::Idle | JobEnd::OutputLimit | JobEnd::Limit(_) => {
+            "it had to be ended".to_owned()
+        }
         JobEnd::CannotStart(reason) => format!("cannot start: {reason}"),
         JobEnd::SandboxFailed(failure) => format!("cannot start: {failure}"),
     };

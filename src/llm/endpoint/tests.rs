@@ -374,7 +374,7 @@ fn silence_ends_an_attempt_at_any_point() {
         let server = TestServer::start(vec![vec![ScriptStep::send(before), ScriptStep::Hold]]);
         let error = attempt(&mut impatient(&server)).unwrap_err();
         assert!(
-            matches!(&error, LlmError::Transient { message, .. } if message.contains("0.2 s")),
+            matches!(&error, LlmError::Silent { message, .. } if message.contains("0.2 s")),
             "{error:?}"
         );
     }
@@ -404,7 +404,8 @@ fn pings_and_comments_do_not_count_as_progress() {
             ScriptStep::Endless(noise.into()),
         ]]);
         let error = attempt(&mut impatient(&server)).unwrap_err();
-        let LlmError::Transient { message, .. } = &error else {
+        let (LlmError::Transient { message, .. } | LlmError::Silent { message, .. }) = &error
+        else {
             panic!("{error:?}")
         };
         assert!(
