@@ -8,9 +8,9 @@ use crate::process::sandbox::plan::{PolicyPlan, sandbox_policy};
 use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
 /// Where the sandboxed programs work.
-pub(super) struct SandboxSite<'a> {
+pub struct SandboxSite<'a> {
     pub mode: SandboxMode,
-    /// The root of a build, or the project directory of a server.
+    /// The root of a run, or the project directory of a server.
     pub root: &'a Path,
     pub base: &'a CallerEnv,
     /// In reduced mode: the scratch directories.
@@ -57,18 +57,14 @@ pub(super) fn originals(spec: &Spec) -> Vec<PathBuf> {
 }
 
 /// What the environments of a project may access beyond the default.
-pub(super) struct ExtraAccess<'a> {
+pub struct ExtraAccess<'a> {
     pub read: &'a [PathBuf],
     pub network: bool,
 }
 
 /// The policy of a project's environments. Hooks and configuration of git are read-only.
 pub(super) fn of_project(access: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> SandboxPolicy {
-    let freeze: Vec<PathBuf> = [".git/hooks", ".git/config"]
-        .map(|name| site.root.join(name))
-        .into_iter()
-        .filter(|path| path.exists())
-        .collect();
+    let freeze = git_settings(site.root);
     sandbox_policy(&PolicyPlan {
         mode: site.mode,
         workspace: site.root,
@@ -84,19 +80,31 @@ pub(super) fn of_project(access: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> Sa
     })
 }
 
+/// What git executes, and which programs it executes.
+pub(super) fn git_settings(project: &Path) -> Vec<PathBuf> {
+    let paths = [".git/hooks", ".git/config"].map(|name| project.join(name));
+    paths.into_iter().filter(|path| path.exists()).collect()
+}
+
 /// What the spec opens beyond the default, as the end of a sentence about the sandbox.
 pub(super) fn extra_access(sandbox: &SandboxSpec) -> String {
-    let paths: Vec<String> = sandbox
+    let paths: Vec<PathBuf> = sandbox
         .read
         .iter()
         .chain(&sandbox.devices)
-        .map(|path| with_target(path))
+        .cloned()
         .collect();
+    opened(&paths, sandbox.network)
+}
+
+/// What is opened beyond the default, as the end of a sentence about the sandbox.
+pub(super) fn opened(paths: &[PathBuf], network: bool) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| with_target(path)).collect();
     let mut text = String::new();
     if !paths.is_empty() {
         text += &format!("; opened: {}", paths.join(", "));
     }
-    if sandbox.network {
+    if network {
         text += "; the network is open, the host's loopback too";
     }
     text

@@ -8,8 +8,7 @@ use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::ioctl_fionbio;
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::Signal;
 
@@ -58,7 +57,7 @@ impl ChildProcess {
         let (output, child_output) = io::pipe()?;
         // A larger pipe makes a flood of output cheaper; the default size works, too.
         let _ = fcntl_setpipe_size(&child_output, PIPE_SIZE);
-        set_nonblocking(&output)?;
+        ioctl_fionbio(&output, true)?;
         let supervisor = Supervisor::spawn(launcher, child_output.try_clone()?, child_output)?;
         let mut child = ChildProcess {
             supervisor,
@@ -93,7 +92,7 @@ impl ChildProcess {
 
     /// How the command ended, if its whole process tree is gone. Does not wait for it.
     pub fn ended(&mut self) -> Option<&JobEnd> {
-        if self.ended.is_none() && is_readable(self.over()) {
+        if self.ended.is_none() && self.supervisor.has_reported() {
             self.read_end();
         }
         self.ended.as_ref()
@@ -168,17 +167,6 @@ impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.end(StopMode::Now);
     }
-}
-
-/// Whether a read would return at once, with data or EOF.
-fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| 0 < ready)
-}
-
-fn set_nonblocking(descriptor: impl AsFd) -> io::Result<()> {
-    let flags = fcntl_getfl(&descriptor)?;
-    Ok(fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?)
 }
 
 const _: () = assert!(

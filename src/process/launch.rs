@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
@@ -196,6 +197,12 @@ impl Supervisor {
     /// Readable once the supervisor has reported, or is gone.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
+    }
+
+    /// Whether it has reported, or is gone. Does not wait.
+    pub(super) fn has_reported(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| 0 < ready)
     }
 
     /// Sends a task with its sandbox, the namespaces to join, and the descriptors that the task announces.

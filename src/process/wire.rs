@@ -240,6 +240,8 @@ mod tests {
             JobEnd::Exited(255),
             JobEnd::Signalled(11),
             JobEnd::TimedOut,
+            JobEnd::Idle,
+            JobEnd::OutputLimit,
             JobEnd::CannotStart("no \"ünlucky\"\n".to_owned()),
             JobEnd::Limit("too much".to_owned()),
             JobEnd::SandboxFailed(SandboxFailure {

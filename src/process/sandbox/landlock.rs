@@ -119,22 +119,36 @@ fn rules(policy: &SandboxPolicy, version: ABI) -> Vec<(PathBuf, BitFlags<AccessF
     let device = (AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir)
         | (AccessFs::from_all(version) & (AccessFs::IoctlDev | AccessFs::Truncate));
     let mut rules: Vec<(PathBuf, BitFlags<AccessFs>)> = vec![("/proc".into(), read)];
-    let writable = policy.write.iter().chain([&policy.tmp, &policy.home]);
-    rules.extend(writable.map(|path| (path.clone(), change)));
+    rules.extend([&policy.tmp, &policy.home].map(|path| (path.clone(), change)));
     rules.extend(policy.devices.iter().map(|path| (path.clone(), device)));
     match policy.mode {
         SandboxMode::Reduced => {
             rules.push(("/dev".into(), list));
             rules.extend(DEVICES.map(|path| (path.into(), device)));
-            for path in &policy.read {
-                around_hidden(path, &policy.hide, &mut |path, access| {
-                    rules.push((path, if access == Opened::Whole { read } else { list }));
+            let mut open = |path: &Path, hidden: &[PathBuf], rights| {
+                around_hidden(path, hidden, &mut |path, access| {
+                    rules.push((
+                        path,
+                        if access == Opened::Whole {
+                            rights
+                        } else {
+                            list
+                        },
+                    ));
                 });
+            };
+            let not_writable = [policy.hide.as_slice(), &policy.read].concat();
+            for path in &policy.read {
+                open(path, &policy.hide, read);
+            }
+            for path in &policy.write {
+                open(path, &not_writable, change);
             }
         }
         // The mount namespace contains nothing else, and `/` has to be listed.
         SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
             rules.extend([("/".into(), list), ("/dev".into(), device)]);
+            rules.extend(policy.write.iter().map(|path| (path.clone(), change)));
             rules.extend(["/dev/shm", "/run"].map(|path| (path.into(), change)));
             rules.extend(policy.read.iter().map(|path| (path.clone(), read)));
         }

@@ -15,7 +15,7 @@ mod messages;
 mod mounts;
 mod namespaces;
 pub(crate) mod plan;
-pub(super) mod policy;
+pub(crate) mod policy;
 pub mod probe;
 mod restrict;
 mod seccomp;

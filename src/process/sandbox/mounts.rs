@@ -11,7 +11,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use rustix::mount::{mount, mount_bind_recursive, mount_change, unmount};
 use rustix::process::{chdir, pivot_root};
 use rustix::system::uname;
@@ -74,7 +76,7 @@ pub(super) fn build(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
     mount_devices().map_err(|error| failure("mount", Path::new("/dev"), error))?;
     own_proc(policy)?;
     detach_host().map_err(|error| failure("detach the root of the host", Path::new(""), error))?;
-    for path in parents_of_frozen(policy) {
+    for path in parents_of_guarded(policy) {
         mount_bind_recursive(&path, &path).map_err(|errno| failure("bind", &path, errno))?;
     }
     for path in &policy.freeze {
@@ -257,7 +259,11 @@ fn hide(path: &Path, has_inner: bool) -> io::Result<()> {
         return Ok(());
     };
     if !found.is_dir() {
-        mount_bind_recursive(format!("{VOID}/file"), path)?;
+        let void = PathBuf::from(format!("{VOID}/file"));
+        match found.is_symlink() {
+            true => mount_over_link(&void, path)?,
+            false => mount_bind_recursive(&void, path)?,
+        }
         return restrict_mount(path, READ_ONLY, MountReach::ThisMount);
     }
     if has_inner {
@@ -304,30 +310,39 @@ fn detach_host() -> io::Result<()> {
     fs::remove_dir(HOST)
 }
 
-/// The parent directories of frozen paths, from the top down. They become mount points, which cannot be renamed: otherwise
-/// another directory could replace one that contains a frozen path.
-fn parents_of_frozen(policy: &SandboxPolicy) -> BTreeSet<PathBuf> {
-    let is_inside = |folder: &&Path| {
-        policy
-            .write
-            .iter()
-            .any(|top| folder.starts_with(top) && folder != top)
-    };
-    let above = policy
-        .freeze
-        .iter()
-        .filter(|path| path.exists())
-        .flat_map(|path| path.ancestors().skip(1));
-    above.filter(is_inside).map(Path::to_owned).collect()
+/// The parent directories of what cannot be changed in the workspace, from the top down. They become mount points, which
+/// cannot be renamed: otherwise another directory could replace one that contains such a path.
+fn parents_of_guarded(policy: &SandboxPolicy) -> BTreeSet<PathBuf> {
+    let guarded = policy.freeze.iter().chain(&policy.hide).chain(&policy.read);
+    let mut folders = policy.folders_with(guarded);
+    folders.retain(|folder| !policy.write.contains(folder));
+    folders
 }
 
-/// Makes a path in the workspace read-only. Links in it cannot lead out of this tree.
+/// Makes a path in the workspace read-only. Links in it cannot lead out of this tree. A link itself gets its target
+/// mounted over it, so that it cannot be replaced.
 fn freeze(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path).is_err() {
-        return Ok(());
+    match fs::symlink_metadata(path) {
+        Err(_) => return Ok(()),
+        Ok(found) if found.is_symlink() && path.exists() => mount_over_link(path, path)?,
+        Ok(found) if found.is_symlink() => return Ok(()),
+        Ok(_) => mount_bind_recursive(path, path)?,
     }
-    mount_bind_recursive(path, path)?;
     restrict_mount(path, READ_ONLY, MountReach::AllBelow)
+}
+
+/// Binds a file or directory over a link, which is not followed.
+fn mount_over_link(source: &Path, link: &Path) -> io::Result<()> {
+    let source = open_tree(
+        CWD,
+        source,
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
+    )?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let link = rustix::fs::open(link, flags, Mode::empty())?;
+    let by_descriptor =
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(source, c"", link, c"", by_descriptor)?)
 }
 
 /// Makes a directory below a frozen path writable.

@@ -1,5 +1,6 @@
 //! What a sandboxed child may reach and use.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -122,6 +123,30 @@ impl SandboxPolicy {
             .chain(&self.write)
             .any(|open| open.starts_with(path));
         is_parent || self.reach(path) != PathAccess::Nothing
+    }
+
+    /// The folders in `write`, from the top down, that contain one of `paths`.
+    pub(super) fn folders_with<'a>(
+        &self,
+        paths: impl IntoIterator<Item = &'a PathBuf>,
+    ) -> BTreeSet<PathBuf> {
+        let is_inside = |folder: &&Path| self.write.iter().any(|top| folder.starts_with(top));
+        paths
+            .into_iter()
+            .filter(|path| fs::symlink_metadata(path).is_ok())
+            .flat_map(|path| path.ancestors().skip(1))
+            .filter(is_inside)
+            .map(Path::to_owned)
+            .collect()
+    }
+
+    /// The folders in which nothing can be created, removed or renamed in reduced mode, although they are in `write`:
+    /// something in them is hidden or read-only, and Landlock can only grant rights on whole folders.
+    pub fn closed_folders(&self) -> BTreeSet<PathBuf> {
+        match self.mode {
+            SandboxMode::Reduced => self.folders_with(self.hide.iter().chain(&self.read)),
+            SandboxMode::Full | SandboxMode::FullWithoutLandlock => BTreeSet::new(),
+        }
     }
 
     /// Follows an existing path and returns the links and the target that do not exist inside; empty if the path

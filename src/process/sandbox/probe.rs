@@ -88,7 +88,8 @@ fn attempt(
         Some(JobEnd::Exited(0)) => Ok(()),
         Some(JobEnd::SandboxFailed(failure)) => Err(failure),
         Some(JobEnd::CannotStart(what)) => Err(escaped(&what)),
-        Some(JobEnd::Exited(_) | JobEnd::Signalled(_) | JobEnd::TimedOut | JobEnd::Limit(_))
+        Some(JobEnd::Exited(_) | JobEnd::Signalled(_) | JobEnd::TimedOut)
+        | Some(JobEnd::Idle | JobEnd::OutputLimit | JobEnd::Limit(_))
         | None => Err(escaped("the program in the sandbox ended without a report")),
     })
 }
