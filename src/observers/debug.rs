@@ -1,22 +1,22 @@
-//! The debug files of a run: requests, streams, answers, and the output of calls and checks.
+//! The debug files of a build: requests, streams, answers, and the output of calls and checks.
 //!
 //! Every request, every call of a tool and every check is a step with a number of its own and a set of files,
 //! `<agent>_<state>_<step>.<what>`; a resumed run counts on. Existing files are not overwritten and links are not
 //! followed. The first failure to write is reported, and the run goes on.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{Dir, Mode, OFlags, mkdir, open, openat};
-use rustix::io::Errno;
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::events::bus::{Bus, HandlerResult};
+use super::debug_dir::{
+    DebugDir, DebugError, DebugObserver, EventWriter, TRANSITIONS, file_name, fill, pretty,
+};
+use super::error_reports::{self, ErrorReports};
+use super::workflow_debug::{self, WorkflowSteps};
+use crate::events::bus::Bus;
 use crate::events::{Event, RequestPlace};
 use crate::state::run::timestamp;
 
@@ -36,80 +36,27 @@ fn is_written(event: &Event) -> bool {
     )
 }
 
-const TRANSITIONS: &str = "transitions.log";
-const MAX_NAME_BYTES: usize = 60;
-/// How many step numbers in a row may be taken by files of others.
-const MAX_TRIES: u32 = 100;
-
-/// Writes events to files; remembers whether writing has failed.
-pub(crate) struct DebugFiles {
-    path: PathBuf,
-    files: Option<DebugDir>,
-    has_failed: bool,
-}
+/// The debug files of a run.
+pub(crate) struct DebugFiles;
 
 impl DebugFiles {
-    /// Subscribes to a bus. The first file creates the directory `path`; its parent exists.
+    /// Subscribes the files of a build to a bus. The first file creates the directory `path`; its parent exists.
     pub(crate) fn attach(bus: &mut Bus, path: PathBuf) {
-        let mut debug = DebugFiles {
-            path,
-            files: None,
-            has_failed: false,
-        };
-        bus.on(is_written, move |event| debug.on_event(event));
+        DebugObserver::<BuildSteps>::attach(bus, path, is_written, &Arc::default());
     }
 
-    /// Reports only the first failure: on a full disk, each piece of a stream would fail.
-    fn on_event(&mut self, event: &Event) -> HandlerResult {
-        match self.write(event) {
-            Err(failure) if !self.has_failed => {
-                self.has_failed = true;
-                let path = self.path.display();
-                Err(format!("debug files in {path} are incomplete: {failure}").into())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn write(&mut self, event: &Event) -> Result<(), DebugError> {
-        let files = match self.files.take() {
-            Some(files) => files,
-            None => DebugDir::open(&self.path).map_err(DebugError::Open)?,
-        };
-        self.files.insert(files).write(event)
+    /// Subscribes the files of a workflow, and its error reports, to a bus.
+    pub(crate) fn attach_workflow(bus: &mut Bus, path: PathBuf) {
+        let has_failed = Arc::default();
+        let (steps, errors) = (workflow_debug::is_written, error_reports::is_written);
+        DebugObserver::<WorkflowSteps>::attach(bus, path.clone(), steps, &has_failed);
+        DebugObserver::<ErrorReports>::attach(bus, path, errors, &has_failed);
     }
 }
 
-/// Why a debug file is missing or incomplete.
-#[derive(Debug)]
-enum DebugError {
-    Open(Errno),
-    Create { name: String, source: Errno },
-    Write(io::Error),
-}
-
-impl fmt::Display for DebugError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DebugError::Open(error) => write!(out, "cannot open the directory: {error}"),
-            DebugError::Create { name, source } => write!(out, "cannot create {name}: {source}"),
-            DebugError::Write(error) => write!(out, "cannot write: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for DebugError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            DebugError::Open(source) | DebugError::Create { source, .. } => Some(source),
-            DebugError::Write(source) => Some(source),
-        }
-    }
-}
-
-/// The open directory.
-struct DebugDir {
-    directory: OwnedFd,
+/// The steps of a build.
+struct BuildSteps {
+    directory: DebugDir,
     /// The highest step number in use.
     step: u32,
     /// The steps under way, by agent.
@@ -132,16 +79,11 @@ struct RequestStep {
     stream: Option<File>,
 }
 
-impl DebugDir {
-    fn open(path: &Path) -> Result<DebugDir, Errno> {
-        match mkdir(path, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error),
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = open(path, flags, Mode::empty())?;
-        let step = highest_step(&directory)?;
-        Ok(DebugDir {
+impl EventWriter for BuildSteps {
+    fn open(path: &Path) -> Result<BuildSteps, DebugError> {
+        let directory = DebugDir::open(path)?;
+        let step = directory.highest(step_of)?;
+        Ok(BuildSteps {
             directory,
             step,
             agents: BTreeMap::new(),
@@ -182,7 +124,9 @@ impl DebugDir {
             _ => Ok(()),
         }
     }
+}
 
+impl BuildSteps {
     fn agent(&mut self, agent_id: &str) -> &mut AgentSteps {
         self.agents.entry(agent_id.to_owned()).or_default()
     }
@@ -214,7 +158,7 @@ impl DebugDir {
             Some(RequestStep { stem, stream }) => {
                 let stream = match stream {
                     Some(stream) => stream,
-                    None => self.create(&format!("{stem}.stream.jsonl"))?,
+                    None => self.directory.create(&format!("{stem}.stream.jsonl"))?,
                 };
                 (stem, stream)
             }
@@ -236,7 +180,9 @@ impl DebugDir {
         event: &Event,
     ) -> Result<(), DebugError> {
         let file = match self.agent(agent_id).request.take() {
-            Some(request) => self.create(&format!("{}.answer.json", request.stem))?,
+            Some(request) => self
+                .directory
+                .create(&format!("{}.answer.json", request.stem))?,
             None => {
                 self.begin(agent_id, place.scope.state_name(), "", "answer.json")?
                     .1
@@ -277,7 +223,7 @@ impl DebugDir {
         };
         let (stem, file) = match self.agent(agent_id).call.take() {
             Some(stem) => {
-                let file = self.create(&format!("{stem}.result.txt"))?;
+                let file = self.directory.create(&format!("{stem}.result.txt"))?;
                 (stem, file)
             }
             None => {
@@ -303,12 +249,15 @@ impl DebugDir {
         };
         let (stem, file) = self.begin(agent_id, state_name, &suffix(tool_name), "stdout.txt")?;
         fill(file, stdout)?;
-        fill(self.create(&format!("{stem}.stderr.txt"))?, stderr)?;
+        fill(
+            self.directory.create(&format!("{stem}.stderr.txt"))?,
+            stderr,
+        )?;
         self.write_meta(&stem, event)
     }
 
     fn write_meta(&self, stem: &str, event: &Event) -> Result<(), DebugError> {
-        let file = self.create(&format!("{stem}.meta.json"))?;
+        let file = self.directory.create(&format!("{stem}.meta.json"))?;
         fill(file, &pretty(&without_streams(event)))
     }
 
@@ -333,7 +282,7 @@ impl DebugDir {
             timestamp(),
             to.escape_debug()
         );
-        fill(self.open_file(TRANSITIONS, OFlags::APPEND)?, &line)
+        self.directory.append(TRANSITIONS, &line)
     }
 
     /// Begins a step: creates its first file under the next free number, and returns the stem of all its files.
@@ -344,59 +293,16 @@ impl DebugDir {
         suffix: &str,
         what: &str,
     ) -> Result<(String, File), DebugError> {
-        let mut tries = 0;
-        loop {
-            self.step = self.step.saturating_add(1);
-            let stem = format!(
-                "{}_{}_{:03}{suffix}",
-                file_name(agent_id),
-                file_name(state),
-                self.step
-            );
-            match self.create(&format!("{stem}.{what}")) {
-                Ok(file) => return Ok((stem, file)),
-                Err(DebugError::Create {
-                    source: Errno::EXIST,
-                    ..
-                }) if tries < MAX_TRIES => tries += 1,
-                Err(error) => return Err(error),
-            }
-        }
+        let (agent, state) = (file_name(agent_id), file_name(state));
+        let stem = |step| format!("{agent}_{state}_{step:03}{suffix}");
+        let name = |step| format!("{}.{what}", stem(step));
+        let file = self.directory.create_next(&mut self.step, name)?;
+        Ok((stem(self.step), file))
     }
-
-    fn create(&self, name: &str) -> Result<File, DebugError> {
-        self.open_file(name, OFlags::EXCL)
-    }
-
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "debug files are not generated files"
-    )]
-    fn open_file(&self, name: &str, how: OFlags) -> Result<File, DebugError> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
-        openat(&self.directory, name, flags, Mode::from_raw_mode(0o644))
-            .map(File::from)
-            .map_err(|source| DebugError::Create {
-                name: name.to_owned(),
-                source,
-            })
-    }
-}
-
-fn fill(mut file: impl Write, text: &str) -> Result<(), DebugError> {
-    file.write_all(text.as_bytes()).map_err(DebugError::Write)
 }
 
 fn suffix(tool_name: &str) -> String {
     format!("_{}", file_name(tool_name))
-}
-
-fn highest_step(directory: &OwnedFd) -> Result<u32, Errno> {
-    let mut highest = 0;
-    for entry in Dir::read_from(directory)? {
-        highest = highest.max(step_of(&entry?.file_name().to_string_lossy()).unwrap_or(0));
-    }
-    Ok(highest)
 }
 
 /// The step in a file's name: the first part that is a number, since only the parts after it are free in form.
@@ -407,16 +313,6 @@ fn step_of(name: &str) -> Option<u32> {
     name.split(['_', '.']).find(is_step)?.parse().ok()
 }
 
-/// The text as a part of a file's name.
-fn file_name(text: &str) -> String {
-    let keep =
-        |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
-    text.chars()
-        .take(MAX_NAME_BYTES)
-        .map(|character| if keep(character) { character } else { '_' })
-        .collect()
-}
-
 fn without_streams(event: &Event) -> Value {
     let mut meta = serde_json::to_value(event).unwrap_or_default();
     if let Some(fields) = meta.as_object_mut() {
@@ -425,11 +321,6 @@ fn without_streams(event: &Event) -> Value {
         }
     }
     meta
-}
-
-fn pretty(content: &impl Serialize) -> String {
-    // Plain data with string keys always serializes; otherwise the error is in the file.
-    serde_json::to_string_pretty(content).unwrap_or_else(|error| error.to_string()) + "\n"
 }
 
 #[cfg(test)]

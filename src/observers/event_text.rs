@@ -30,7 +30,7 @@ impl Tone {
         matches!(self, Tone::Warning | Tone::Error)
     }
 
-    fn line(self, text: impl Into<String>) -> EventText {
+    pub(super) fn line(self, text: impl Into<String>) -> EventText {
         EventText {
             tone: self,
             text: text.into(),
@@ -45,7 +45,7 @@ pub(super) struct EventText {
     pub text: String,
 }
 
-/// The line for an event, if it has one; `elapsed` is the time since the command began.
+/// The line for an event of a build, if it has one; `elapsed` is the time since the command began.
 pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
     match event {
         Event::WorkflowStarted { .. }
@@ -90,7 +90,7 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
 }
 
 /// The start and the end of a run.
-fn run_line(event: &Event, elapsed: Duration) -> Option<EventText> {
+pub(super) fn run_line(event: &Event, elapsed: Duration) -> Option<EventText> {
     let line = match event {
         Event::WorkflowStarted { .. } => Tone::Progress.line(started(event)?),
         Event::WorkflowCompleted {
@@ -125,7 +125,7 @@ fn run_line(event: &Event, elapsed: Duration) -> Option<EventText> {
 }
 
 /// Phases, and requests to the model in them.
-fn phase_line(event: &Event) -> Option<EventText> {
+pub(super) fn phase_line(event: &Event) -> Option<EventText> {
     let text = match event {
         Event::StateStarted {
             state_name,
@@ -159,7 +159,7 @@ fn phase_line(event: &Event) -> Option<EventText> {
 }
 
 /// What happens to the workspace: calls of tools, files, checks.
-fn workspace_line(event: &Event) -> Option<EventText> {
+pub(super) fn workspace_line(event: &Event) -> Option<EventText> {
     let line = match event {
         Event::ToolCalled {
             tool_name,
@@ -181,7 +181,7 @@ fn workspace_line(event: &Event) -> Option<EventText> {
     Some(line)
 }
 
-fn notice_line(event: &Event) -> Option<EventText> {
+pub(super) fn notice_line(event: &Event) -> Option<EventText> {
     let line = match event {
         // Whole, because it holds something to paste.
         Event::SandboxFound {
@@ -266,7 +266,8 @@ fn ending(verb: &str, spent: &str, reason: &str, message: &str) -> String {
     )
 }
 
-fn called(tool_name: &str, arguments: &serde_json::Value) -> String {
+/// A call of a tool with the first line of its command.
+pub(super) fn called(tool_name: &str, arguments: &serde_json::Value) -> String {
     let what = arguments["command"].as_str().filter(|_| {
         arguments["action"]
             .as_str()
@@ -307,6 +308,11 @@ fn checked(event: &Event) -> Option<EventText> {
     Some(tone.line(with_aside(&text, &time)))
 }
 
+/// Whether an error is that of a request, or of all attempts at one. One that is not retried ends or pauses the agent.
+pub(super) fn is_request_error(error_type: &str) -> bool {
+    matches!(error_type, "model" | "step")
+}
+
 fn error_line(event: &Event) -> Option<EventText> {
     let Event::ErrorOccurred {
         error_type,
@@ -320,7 +326,7 @@ fn error_line(event: &Event) -> Option<EventText> {
         return None;
     };
     // What the failure of the last attempt leads to, a permanent error or a pause, has a line of its own.
-    if error_type == "model" && !is_retryable {
+    if is_request_error(error_type) && !is_retryable {
         return None;
     }
     let message = few_lines(error_message);
@@ -355,7 +361,7 @@ fn listed(actions: [(String, &[String]); 2]) -> Option<String> {
     (!lists.is_empty()).then(|| lists.join("; "))
 }
 
-fn names(paths: &[String]) -> String {
+pub(super) fn names(paths: &[String]) -> String {
     let mut names: Vec<String> = paths
         .iter()
         .take(MAX_NAMES)
@@ -367,7 +373,7 @@ fn names(paths: &[String]) -> String {
     names.join(", ")
 }
 
-fn count(number: usize, what: &str) -> String {
+pub(super) fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
@@ -380,7 +386,7 @@ fn with_aside(text: &str, aside: &str) -> String {
 }
 
 /// A foreign text, printable and short.
-fn few_lines(text: &str) -> String {
+pub(super) fn few_lines(text: &str) -> String {
     let plain = printable(text);
     let mut lines = plain.lines().filter(|line| !line.trim().is_empty());
     let mut few: Vec<String> = lines
@@ -400,7 +406,7 @@ fn spent(time: Duration, usd: Option<f64>) -> String {
     usd.map_or(time.clone(), |usd| format!("{time}, {}", money(usd)))
 }
 
-fn seconds(time: Duration) -> String {
+pub(super) fn seconds(time: Duration) -> String {
     match time.as_secs() {
         0..60 => format!("{:.1} s", time.as_millis() as f64 / 1000.0),
         whole => minutes(whole),

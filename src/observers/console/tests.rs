@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{Console, ConsoleOptions};
+use super::{Console, ConsoleOptions, TerminalSize};
 use crate::events::bus::Bus;
 use crate::events::{ConversationScope, Event, RequestPlace};
 use crate::state::phase::Phase;
@@ -26,14 +26,23 @@ impl Write for Sink {
     }
 }
 
-struct Fixture {
-    bus: Bus,
-    console: Console,
-    written: Receiver<String>,
+pub(super) struct Fixture {
+    pub(super) bus: Bus,
+    pub(super) console: Console,
+    pub(super) written: Receiver<String>,
 }
 
 impl Fixture {
-    fn new(quiet: bool, color: bool, terminal: Option<fn() -> u16>) -> Fixture {
+    fn new(quiet: bool, color: bool, terminal: Option<fn() -> TerminalSize>) -> Fixture {
+        Fixture::attached(Console::attach, quiet, color, terminal)
+    }
+
+    pub(super) fn attached(
+        attach: fn(&mut Bus, ConsoleOptions) -> Console,
+        quiet: bool,
+        color: bool,
+        terminal: Option<fn() -> TerminalSize>,
+    ) -> Fixture {
         let (sender, written) = channel();
         let mut bus = Bus::default();
         // No time has passed until an hour from now, however slow the machine is.
@@ -45,7 +54,7 @@ impl Fixture {
             started,
             sink: Box::new(Sink(sender)),
         };
-        let console = Console::attach(&mut bus, options);
+        let console = attach(&mut bus, options);
         Fixture {
             bus,
             console,
@@ -54,7 +63,7 @@ impl Fixture {
     }
 
     /// Emits the events, ends the console and returns everything it wrote.
-    fn written_for(mut self, events: &[Event]) -> String {
+    pub(super) fn written_for(mut self, events: &[Event]) -> String {
         events.iter().for_each(|event| self.bus.emit(event));
         self.console.finish();
         assert!(self.bus.take_failures().is_empty());
@@ -81,6 +90,13 @@ impl Shown {
         }
         assert!(!self.0.contains(['\r', '\x1b']), "{:?}", self.0);
         &self.0
+    }
+}
+
+pub(super) fn columns<const COLUMNS: u16>() -> TerminalSize {
+    TerminalSize {
+        columns: COLUMNS,
+        rows: 24,
     }
 }
 
@@ -288,7 +304,7 @@ fn a_whole_run_in_plain_lines() {
 
 #[test]
 fn quiet_keeps_warnings_notes_errors_and_a_failed_end() {
-    let text = Fixture::new(true, true, Some(|| 80)).written_for(&whole_run());
+    let text = Fixture::new(true, true, Some(columns::<80>)).written_for(&whole_run());
     let text = printable(&text);
     let kept = [
         "the provider is overloaded (",
@@ -400,7 +416,7 @@ fn a_terminal_gets_a_live_line_under_the_lines_and_none_at_the_end() {
         mut bus,
         console,
         written,
-    } = Fixture::new(false, false, Some(|| 80));
+    } = Fixture::new(false, false, Some(columns::<80>));
     let mut shown = Shown::default();
     bus.emit(&phase("TESTING", 2));
     let mut lines = "testing (attempt 2 of 6)\n".to_owned();
@@ -430,7 +446,7 @@ fn the_live_line_is_redrawn_without_events() {
         mut bus,
         console,
         written,
-    } = Fixture::new(false, false, Some(|| 80));
+    } = Fixture::new(false, false, Some(columns::<80>));
     bus.emit(&phase("TESTING", 1));
     written.recv().unwrap();
     let anew = written.recv_timeout(Duration::from_secs(60)).unwrap();
@@ -443,7 +459,7 @@ fn the_live_line_is_redrawn_without_events() {
 
 #[test]
 fn the_live_line_never_wraps() {
-    let check = |width: fn() -> u16, name: &str, expected: &str| {
+    let check = |width: fn() -> TerminalSize, name: &str, expected: &str| {
         let Fixture {
             mut bus,
             console: _console,
@@ -453,22 +469,22 @@ fn the_live_line_never_wraps() {
         let mut shown = Shown::default();
         assert_eq!(shown.after(&written).split_once('\n').unwrap().1, expected);
     };
-    check(|| 11, "TESTING", "testing (a");
-    check(|| 1, "TESTING", "");
-    check(|| 0, "TESTING", "");
-    check(|| 7, "漢字漢字", "漢字漢");
+    check(columns::<11>, "TESTING", "testing (a");
+    check(columns::<1>, "TESTING", "");
+    check(columns::<0>, "TESTING", "");
+    check(columns::<7>, "漢字漢字", "漢字漢");
 }
 
 #[test]
 fn only_a_terminal_that_wants_colours_gets_them() {
     let failed = || checked("unit", Some("exit code 1"), None);
-    let colored = Fixture::new(false, true, Some(|| 80)).written_for(&[failed()]);
+    let colored = Fixture::new(false, true, Some(columns::<80>)).written_for(&[failed()]);
     assert_eq!(
         colored,
         "\x1b[31mcheck unit: failed, exit code 1 (0.3 s)\x1b[0m\n"
     );
     assert!(
-        !Fixture::new(false, false, Some(|| 80))
+        !Fixture::new(false, false, Some(columns::<80>))
             .written_for(&[failed()])
             .contains('\x1b')
     );
@@ -490,7 +506,7 @@ fn write_errors_are_ignored() {
     let options = ConsoleOptions {
         quiet: false,
         color: true,
-        terminal: Some(|| 80),
+        terminal: Some(columns::<80>),
         started: Instant::now(),
         sink,
     };

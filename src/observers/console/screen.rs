@@ -1,0 +1,169 @@
+//! What a console has on the terminal: written lines, and below them a live area that is redrawn.
+//!
+//! The area is erased and drawn again in one write. Write errors are ignored: a closed or full console does not end a
+//! run.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anstyle::{AnsiColor, Style};
+
+use crate::events::Event;
+use crate::observers::event_text::{EventText, Tone};
+
+/// Carriage return, then erase to the end of the line.
+const ERASE_LINE: &str = "\r\x1b[K";
+
+/// The size of a terminal in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TerminalSize {
+    pub columns: u16,
+    pub rows: u16,
+}
+
+/// What a console shows of one kind of run. Times are since the command began.
+pub(super) trait ConsoleView: Send {
+    /// Applies an event to the live area, and returns the lines that are written for it.
+    fn apply(&mut self, event: &Event, elapsed: Duration) -> Option<EventText>;
+
+    /// The lines of the live area; `rows` is how many there is space for.
+    fn live(&self, elapsed: Duration, rows: usize) -> Vec<String>;
+}
+
+/// The terminal or file of a console.
+pub(super) struct ConsoleScreen {
+    pub(super) view: Box<dyn ConsoleView>,
+    pub(super) quiet: bool,
+    pub(super) color: bool,
+    /// Set while there is a live area.
+    pub(super) terminal: Option<fn() -> TerminalSize>,
+    pub(super) started: Instant,
+    pub(super) sink: Box<dyn Write + Send>,
+    /// The columns of each line of the area that is on the terminal.
+    pub(super) drawn: Vec<usize>,
+    /// How many prompts have the terminal now; until they end, lines are held and no area is drawn.
+    pub(super) prompts: u32,
+    pub(super) held: String,
+}
+
+impl ConsoleScreen {
+    pub(super) fn on_event(&mut self, event: &Event) {
+        match self.view.apply(event, self.started.elapsed()) {
+            Some(lines) if !self.quiet || lines.tone.is_loud() => self.write_lines(&lines),
+            _ => self.redraw(),
+        }
+    }
+
+    /// Draws the area as it is now.
+    pub(super) fn redraw(&mut self) {
+        self.write("");
+    }
+
+    /// Erases the area until `resume`.
+    pub(super) fn suspend(&mut self) {
+        self.prompts += 1;
+        self.write_below("", &[]);
+    }
+
+    /// Writes what was held, and draws the area again.
+    pub(super) fn resume(&mut self) {
+        self.prompts = self.prompts.saturating_sub(1);
+        self.redraw();
+    }
+
+    /// Erases the area for good, and writes what was held.
+    pub(super) fn end_live_area(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        self.write_below(&held, &[]);
+        self.terminal = None;
+    }
+
+    fn write_lines(&mut self, lines: &EventText) {
+        let style = match lines.tone {
+            Tone::Progress => Style::new(),
+            Tone::Good => AnsiColor::Green.on_default(),
+            Tone::Bad | Tone::Error => AnsiColor::Red.on_default(),
+            Tone::Warning => AnsiColor::Yellow.on_default(),
+        };
+        let text = lines.text.trim_end();
+        if self.color {
+            self.write(&format!("{style}{text}{style:#}\n"));
+        } else {
+            self.write(&format!("{text}\n"));
+        }
+    }
+
+    fn write(&mut self, lines: &str) {
+        self.held += lines;
+        if 0 < self.prompts {
+            return;
+        }
+        let lines = std::mem::take(&mut self.held);
+        let area = match self.terminal {
+            Some(size) => self.area(size()),
+            None => Vec::new(),
+        };
+        self.write_below(&lines, &area);
+    }
+
+    /// The lines of the area, cut to the terminal. The last column and the last row stay free: some terminals wrap as
+    /// soon as the column is written.
+    fn area(&self, size: TerminalSize) -> Vec<String> {
+        let columns = usize::from(size.columns).saturating_sub(1);
+        let rows = usize::from(size.rows).saturating_sub(1).max(1);
+        let lines = self.view.live(self.started.elapsed(), rows);
+        let fitting_lines = lines.iter().map(|line| fitting(line, columns).to_owned());
+        fitting_lines.filter(|line| !line.is_empty()).collect()
+    }
+
+    /// Replaces the area by `lines` and another area, in one write.
+    fn write_below(&mut self, lines: &str, area: &[String]) {
+        let bytes = [&self.erase(), lines, &area.join("\n")].concat();
+        self.drawn = area.iter().map(|line| columns(line)).collect();
+        if !bytes.is_empty() {
+            let _ = self.sink.write_all(bytes.as_bytes());
+            let _ = self.sink.flush();
+        }
+    }
+
+    /// Erases the area that is drawn, and leaves the cursor where it began.
+    fn erase(&self) -> String {
+        let size = self.terminal.map(|size| size());
+        match rows_of(&self.drawn, size) {
+            0 => String::new(),
+            1 => ERASE_LINE.to_owned(),
+            rows => format!("\r\x1b[{}A\x1b[J", rows - 1),
+        }
+    }
+}
+
+/// The rows that drawn lines take at the present size: terminals wrap lines that a resize has made too long.
+fn rows_of(drawn: &[usize], size: Option<TerminalSize>) -> usize {
+    let Some(size) = size.filter(|size| 0 < size.columns) else {
+        return drawn.len();
+    };
+    let rows_of_line = |columns: &usize| columns.div_ceil(usize::from(size.columns)).max(1);
+    let rows: usize = drawn.iter().map(rows_of_line).sum();
+    rows.min(usize::from(size.rows).max(1))
+}
+
+/// The beginning of a text that fits `limit` columns.
+fn fitting(text: &str, limit: usize) -> &str {
+    let mut taken = 0;
+    for (at, character) in text.char_indices() {
+        taken += width(character);
+        if limit < taken {
+            return &text[..at];
+        }
+    }
+    text
+}
+
+fn columns(text: &str) -> usize {
+    text.chars().map(width).sum()
+}
+
+/// Characters that are not ASCII count as two columns, which they may be.
+fn width(character: char) -> usize {
+    if character.is_ascii() { 1 } else { 2 }
+}
