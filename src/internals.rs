@@ -19,6 +19,11 @@ pub mod cancel {
     pub use crate::cancel::{CancelToken, Signal};
 }
 
+pub mod cli {
+    pub use crate::cli::sandbox::{ExtraAccess, SandboxSite};
+    pub use crate::cli::workflow_sandbox::{WorkflowFolder, of_workflow};
+}
+
 pub mod conversation {
     pub use crate::conversation::budget::Budget;
     pub use crate::conversation::log_state::LogState;
@@ -65,7 +70,8 @@ pub mod process {
     pub use crate::process::check_env::{CallerEnv, find_program};
     pub use crate::process::child::{ChildProcess, StopMode};
     pub use crate::process::wire::reencode;
-    pub use crate::process::{Finished, Job, JobEnd, Launcher, adopt_orphans, run};
+    pub use crate::process::{Finished, Job, JobEnd, Launcher, OutputWatch};
+    pub use crate::process::{adopt_orphans, run, run_watched};
 
     pub mod sandbox {
         pub use crate::process::sandbox::plan::{PolicyPlan, sandbox_policy};

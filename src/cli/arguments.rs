@@ -1,7 +1,7 @@
 //! The command line: commands, flags and their help.
 //!
-//! What is not built yet (workflows, `--continue`, `--keep-best`) is parsed, so that it is refused with a message of its
-//! own, and hidden from the help.
+//! What is not built yet (`--continue`, `--keep-best`) is parsed, so that it is refused with a message of its own, and
+//! hidden from the help.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub(super) struct CliArguments {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum CliCommand {
-    /// Build what a spec describes; resumes a run that was stopped
+    /// Build what a spec describes, or run a workflow; resumes a run that was stopped
     #[command(after_help = EXIT_CODES)]
     Run(Box<RunArguments>),
     /// Show the state of the run in this root
@@ -43,26 +43,32 @@ pub(super) enum CliCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Empty workspace/ and delete state.json; logs/ and specs/ stay
+    /// Delete state.json, and empty workspace/ after a build; logs/ and specs/ stay
     Reset,
     /// Serve bash, python, editor and your own environments as NDJSON on stdin and stdout
     Serve(ServeArguments),
-    /// Check a spec without running anything
+    /// Find mistakes in a spec or a workflow without running anything
     Lint(LintArguments),
-    #[command(hide = true)]
-    Diagram { path: PathBuf },
+    /// Print a workflow as a Mermaid diagram
+    Diagram {
+        /// Workflow: a directory, or a state (.md or .sh) in one
+        path: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").args(["path", "spec", "workflow"]))]
-#[command(override_usage = "orchestrator run [OPTIONS] <PATH|--spec <FILE>>")]
+#[command(override_usage = "orchestrator run [OPTIONS] <PATH|--spec <FILE>|--workflow <PATH>>")]
 pub(super) struct RunArguments {
-    /// Spec (.yaml, .yml or .json)
+    /// Spec (.yaml, .yml or .json), or the folder of a workflow
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
     /// Spec: YAML, JSON, or Markdown with optional front matter
     #[arg(long, value_name = "FILE")]
     pub spec: Option<PathBuf>,
+    /// Workflow: a folder of states, or the state to start with (.md or .sh)
+    #[arg(long, value_name = "PATH")]
+    pub workflow: Option<PathBuf>,
     /// How many patches the model may try, 1 to 50; overrides the spec
     #[arg(
         long,
@@ -81,7 +87,7 @@ pub(super) struct RunArguments {
     pub continues: bool,
     #[arg(long, hide = true, conflicts_with = "workflow")]
     pub keep_best: bool,
-    /// What the run may cost, in USD; overrides the spec
+    /// What the run may cost, in USD; overrides the spec [default of a workflow: 10; 0: no limit]
     #[arg(long, value_name = "USD", value_parser = parse_usd, allow_negative_numbers = true)]
     pub budget: Option<f64>,
     /// anthropic, openai, claude-code or template; overrides the spec
@@ -102,36 +108,88 @@ pub(super) struct RunArguments {
     /// Print the result as one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Run the checks without the kernel sandbox
+    /// Run programs without the kernel sandbox
     #[arg(long)]
     pub no_sandbox: bool,
-    #[arg(long, hide = true, value_name = "PATH")]
-    pub workflow: Option<PathBuf>,
     #[command(flatten)]
     pub workflow_flags: WorkflowFlags,
 }
 
 /// Flags of `run --workflow` that do not work with a spec.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Workflow options")]
 pub(super) struct WorkflowFlags {
-    #[arg(long, hide = true)]
-    input: Option<String>,
-    #[arg(long, hide = true)]
-    project_dir: Option<PathBuf>,
-    #[arg(long, hide = true)]
-    price: Vec<String>,
-    #[arg(long, hide = true)]
-    jobs: Option<u32>,
-    #[arg(long, hide = true)]
-    timeout: Option<f64>,
-    #[arg(long, hide = true)]
-    network: bool,
-    #[arg(long, hide = true)]
-    read: Vec<PathBuf>,
-    #[arg(long, hide = true)]
-    keep_env: Vec<String>,
-    #[arg(long, hide = true)]
-    answer: Vec<String>,
+    /// The input of the start state
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub input: Option<String>,
+    /// Where the agents work [default: workspace/ of the root]
+    #[arg(long, value_name = "DIR")]
+    pub project_dir: Option<PathBuf>,
+    /// Price of a model, or of all, in USD per million input and output tokens; repeatable
+    #[arg(long, value_name = "[MODEL=]IN,OUT", value_parser = parse_price)]
+    pub price: Vec<GivenPrice>,
+    /// How many states run at the same time [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: Option<u32>,
+    /// Seconds without output after which a model or a script is given up; 0: never [default: ORCHESTRATOR_IDLE_TIMEOUT,
+    /// else 600]
+    #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
+    pub timeout: Option<f64>,
+    /// Give programs access to the network
+    #[arg(long)]
+    pub network: bool,
+    /// Let programs read this path, too; repeatable
+    #[arg(long, value_name = "PATH")]
+    pub read: Vec<PathBuf>,
+    /// Pass this variable to programs; repeatable
+    #[arg(long, value_name = "NAME")]
+    pub keep_env: Vec<String>,
+    /// Answer the question of an agent; @FILE reads a file; repeatable
+    #[arg(long, value_name = "[AGENT=]TEXT", allow_hyphen_values = true)]
+    pub answer: Vec<String>,
+}
+
+/// A price on the command line.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct GivenPrice {
+    /// As it was given.
+    pub text: String,
+    pub model: Option<String>,
+    pub input: f64,
+    pub output: f64,
+}
+
+/// A `--price` that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("expected [MODEL=]IN,OUT in USD per million tokens, such as 3,15 or my-model=0.5,2")]
+pub(super) struct InvalidPrice;
+
+/// Reads `[MODEL=]IN,OUT`.
+pub(super) fn parse_price(text: &str) -> Result<GivenPrice, InvalidPrice> {
+    let (model, amounts) = match text.rsplit_once('=') {
+        Some((model, amounts)) if !model.trim().is_empty() => (Some(model.trim()), amounts),
+        Some(_) => return Err(InvalidPrice),
+        None => (None, text),
+    };
+    let amount = |text: &str| parse_usd(text).map_err(|_| InvalidPrice);
+    let (input, output) = amounts.split_once(',').ok_or(InvalidPrice)?;
+    Ok(GivenPrice {
+        text: text.to_owned(),
+        model: model.map(str::to_owned),
+        input: amount(input)?,
+        output: amount(output)?,
+    })
+}
+
+/// A `--timeout` that is not a time.
+#[derive(Debug, thiserror::Error)]
+#[error("expected a number of seconds, 0 for no timeout")]
+struct InvalidSeconds;
+
+fn parse_seconds(text: &str) -> Result<f64, InvalidSeconds> {
+    let seconds: f64 = text.trim().parse().map_err(|_| InvalidSeconds)?;
+    let is_time = std::time::Duration::try_from_secs_f64(seconds).is_ok();
+    is_time.then_some(seconds).ok_or(InvalidSeconds)
 }
 
 impl WorkflowFlags {
@@ -191,12 +249,12 @@ pub(super) struct ServeArguments {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["path", "spec"]))]
 pub(super) struct LintArguments {
-    /// Spec (.yaml, .yml or .json)
+    /// Workflow (a directory, or a .md or .sh state in one), or spec (.yaml, .yml or .json)
     pub path: Option<PathBuf>,
     /// Spec: YAML, JSON, or Markdown with optional front matter
     #[arg(long, value_name = "FILE")]
     pub spec: Option<PathBuf>,
-    /// Print the result as one JSON object
+    /// Print the findings as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -225,6 +283,19 @@ fn parse_usd(text: &str) -> Result<f64, InvalidUsd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_price_has_two_amounts() {
+        let read = |text: &str| {
+            let price = parse_price(text).ok()?;
+            Some((price.model, price.input, price.output))
+        };
+        assert_eq!(read("3,15"), Some((None, 3.0, 15.0)));
+        assert_eq!(read("a/b=0.5,2"), Some((Some("a/b".into()), 0.5, 2.0)));
+        for text in ["", "3", "3,15,1", "x,1", "=1,2", "a=1", "-1,2", "nan,1"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn a_budget_is_a_finite_number_that_is_not_negative() {

@@ -128,12 +128,13 @@ impl CliEnv {
 
     /// The idle timeout of model requests, if the environment has one.
     pub(super) fn idle_timeout(&self) -> Option<Duration> {
-        let seconds = self
-            .text("ORCHESTRATOR_IDLE_TIMEOUT")
-            .and_then(|text| text.trim().parse::<f64>().ok());
-        seconds
-            .filter(|seconds| *seconds > 0.0)
-            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        self.idle_seconds().filter(|timeout| !timeout.is_zero())
+    }
+
+    /// The idle timeout in the environment; zero is none.
+    pub(super) fn idle_seconds(&self) -> Option<Duration> {
+        let text = self.text("ORCHESTRATOR_IDLE_TIMEOUT")?;
+        Duration::try_from_secs_f64(text.trim().parse().ok()?).ok()
     }
 
     pub(super) fn is_colourless(&self) -> bool {

@@ -1,11 +1,12 @@
 //! The command line: arguments and environment become plain data here; results are printed here.
 //!
-//! One file per command (`run`, `status`, `reset`, `serve`, `lint`). `arguments` has the flags, `env` reads the
+//! One file per command (`run`, `status`, `reset`, `serve`, `lint`, `diagram`). `arguments` has the flags, `env` reads the
 //! environment. Of a run, `run_config` has the settings, `decision` whether it is new, resumed or over, `wiring` builds
 //! it, `outcome` is its result.
 
 mod arguments;
 mod decision;
+mod diagram;
 mod env;
 mod lint;
 mod outcome;
@@ -15,11 +16,14 @@ mod reset;
 mod resume_command;
 mod run;
 mod run_config;
-mod sandbox;
+pub(crate) mod sandbox;
 mod serve;
 mod status;
 mod target;
 mod wiring;
+mod workflow;
+pub(crate) mod workflow_sandbox;
+mod workflow_status;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +35,6 @@ use crate::cli::arguments::{CliArguments, CliCommand, LintArguments};
 use crate::cli::env::CliEnv;
 use crate::cli::outcome::RunOutcome;
 use crate::cli::output::{print_error, print_stderr, write_stdout};
-use crate::cli::target::not_supported_yet;
 use crate::error::{Error, Result};
 
 /// Runs the command line to its exit code. A panic ends it with 70.
@@ -46,7 +49,7 @@ fn catch_panic(argv: &[OsString], command: impl FnOnce() -> u8) -> u8 {
     catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|_| {
         let bug = Error::Bug("it panicked; run the same command again to resume".into());
         if wants_json(argv) {
-            RunOutcome::refused(&bug).print_json()
+            refusal(&bug, argv).print_json()
         } else {
             bug.exit_code()
         }
@@ -65,7 +68,7 @@ fn dispatch(argv: &[OsString]) -> u8 {
         CliCommand::Reset => print_result(reset::main(&env)),
         CliCommand::Lint(LintArguments { path, spec, json }) => lint::main(&env, path, spec, json),
         CliCommand::Serve(serve) => serve::main(&serve, &env),
-        CliCommand::Diagram { .. } => print_error(&not_supported_yet("diagram")),
+        CliCommand::Diagram { path } => print_result(diagram::main(&path)),
     }
 }
 
@@ -89,9 +92,18 @@ fn refuse_command_line(error: &clap::Error, argv: &[OsString]) -> u8 {
     let first_line = text.lines().next().unwrap_or_default();
     let usage = Error::Usage(first_line.trim_start_matches("error: ").to_owned());
     if wants_json(argv) {
-        return RunOutcome::refused(&usage).print_json();
+        return refusal(&usage, argv).print_json();
     }
     usage.exit_code()
+}
+
+/// The result of a command line that ran nothing, in the form of what it names.
+fn refusal(error: &Error, argv: &[OsString]) -> RunOutcome {
+    let is_workflow = |word: &OsString| word.to_string_lossy().starts_with("--workflow");
+    match argv.iter().any(is_workflow) {
+        true => RunOutcome::refused(error).of_workflow(),
+        false => RunOutcome::refused(error),
+    }
 }
 
 /// Whether this command line asks for its result as one JSON object, whether or not it is valid.

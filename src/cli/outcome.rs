@@ -1,21 +1,27 @@
 //! The result of `run`: one line for people, or one JSON object.
 
 use std::fmt;
+use std::io::IsTerminal;
 
 use serde::Serialize;
 
 use crate::build::rounds::CheckResult;
-use crate::cli::output::{print_stderr, write_stdout};
+use crate::cli::output::{print_error, print_stderr, write_stdout};
 use crate::error::Error;
+use crate::events::MAIN_AGENT;
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::{RunState, UsageTotals};
+use crate::state::workflow::{WorkflowPhase, WorkflowState};
 use crate::text::invisible::{escaped, printable};
+use crate::text::terminal::rendered;
 
 /// How many changed files a message names.
 const SHOWN_CHANGES: usize = 20;
 /// How much of a message the line on stdout has.
 const SHOWN_CHARACTERS: usize = 300;
+/// The exit code of a pause.
+const PAUSED: u8 = 4;
 
 /// The result of a `run`, in the fields of its JSON object.
 #[derive(Debug, Serialize)]
@@ -30,6 +36,9 @@ pub(super) struct RunOutcome {
     notes: Vec<String>,
     checks: Vec<CheckResult>,
     next: Option<String>,
+    /// Of a workflow: the payload of `main`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Option<String>>,
     /// Whether the same command can go on.
     #[serde(skip)]
     is_resumable: bool,
@@ -78,6 +87,7 @@ impl RunOutcome {
             notes: Vec::new(),
             checks: Vec::new(),
             next: None,
+            result: None,
             is_resumable: is_resumable(error),
             is_shown: false,
         }
@@ -101,6 +111,7 @@ impl RunOutcome {
             notes,
             checks: Vec::new(),
             next: None,
+            result: None,
             is_resumable: false,
             is_shown: false,
         }
@@ -118,6 +129,81 @@ impl RunOutcome {
             retry_count: state.retry_count,
             usage: state.usage,
             notes,
+            ..RunOutcome::refused(error)
+        }
+    }
+
+    /// The result of a command about a workflow, whether or not it ran.
+    pub(super) fn of_workflow(mut self) -> RunOutcome {
+        self.result.get_or_insert(None);
+        self
+    }
+
+    /// The result of a workflow that stopped by itself.
+    pub(super) fn of_workflow_state(
+        state: &WorkflowState,
+        notes: Vec<String>,
+        message: String,
+    ) -> RunOutcome {
+        let outcome = match state.state {
+            WorkflowPhase::Success => OutcomeWord::Success,
+            WorkflowPhase::Paused => OutcomeWord::Paused,
+            WorkflowPhase::Failed | WorkflowPhase::Running => OutcomeWord::Failed,
+        };
+        let reason = state.reason.unwrap_or(Reason::InternalError);
+        let is_paused = outcome == OutcomeWord::Paused;
+        RunOutcome {
+            outcome,
+            // A budget that is used up ends a build and pauses a workflow.
+            exit_code: if is_paused {
+                PAUSED
+            } else {
+                reason.exit_code()
+            },
+            reason,
+            run_id: Some(state.run_id.clone()),
+            retry_count: 0,
+            usage: state.usage,
+            message,
+            notes,
+            checks: Vec::new(),
+            next: None,
+            result: Some(state.results.get(MAIN_AGENT).cloned()),
+            is_resumable: outcome != OutcomeWord::Success && !state.is_corrupt(),
+            is_shown: false,
+        }
+    }
+
+    /// The result of a workflow that ended with an error of its run, not of an agent.
+    pub(super) fn failed_workflow(
+        state: &WorkflowState,
+        notes: Vec<String>,
+        reason: Reason,
+        message: String,
+    ) -> RunOutcome {
+        RunOutcome {
+            outcome: OutcomeWord::Failed,
+            exit_code: reason.exit_code(),
+            reason,
+            ..RunOutcome::of_workflow_state(state, notes, message)
+        }
+    }
+
+    /// The result of a workflow that was stopped.
+    pub(super) fn unfinished_workflow(
+        error: &Error,
+        state: &WorkflowState,
+        notes: Vec<String>,
+    ) -> RunOutcome {
+        RunOutcome {
+            outcome: match error {
+                Error::StateCorrupt(_) => OutcomeWord::Failed,
+                _ => OutcomeWord::Interrupted,
+            },
+            run_id: Some(state.run_id.clone()),
+            usage: state.usage,
+            notes,
+            result: Some(state.results.get(MAIN_AGENT).cloned()),
             ..RunOutcome::refused(error)
         }
     }
@@ -170,13 +256,16 @@ impl RunOutcome {
     /// Prints the result and returns the exit code.
     pub(super) fn print(self, json: bool) -> u8 {
         if !self.is_shown && self.exit_code != 0 {
-            print_stderr(&format!("error: {}", self.message));
+            self.print_line(&format!("error: {}", self.message));
         }
         if let Some(next) = &self.next {
-            print_stderr(&format!("next: {next}"));
+            self.print_line(&format!("next: {next}"));
         }
         if json {
             return self.print_json();
+        }
+        if let Some(payload) = &self.result {
+            return self.print_payload(payload.as_deref());
         }
         if self.outcome != OutcomeWord::Refused {
             let run_id = self.run_id.as_deref().unwrap_or("-");
@@ -190,12 +279,44 @@ impl RunOutcome {
         self.exit_code
     }
 
+    /// Prints the payload of a workflow that succeeded. A terminal gets no control characters.
+    fn print_payload(&self, payload: Option<&str>) -> u8 {
+        let Some(payload) = payload.filter(|_| self.outcome == OutcomeWord::Success) else {
+            return self.exit_code;
+        };
+        let payload = match std::io::stdout().is_terminal() {
+            true => without_controls(payload),
+            false => payload.to_owned(),
+        };
+        match write_stdout(&(payload + "\n")) {
+            Ok(()) => self.exit_code,
+            Err(error) => print_error(&error),
+        }
+    }
+
+    /// Prints for people; in a workflow every line says whose it is.
+    fn print_line(&self, text: &str) {
+        if self.result.is_none() {
+            return print_stderr(text);
+        }
+        text.lines()
+            .for_each(|line| print_stderr(&format!("[run] {line}")));
+    }
+
     /// Prints the JSON object and returns the exit code.
     pub(super) fn print_json(self) -> u8 {
         let text = serde_json::to_string(&self).unwrap_or_else(|_| "{}".into());
         let _ = write_stdout(&(text + "\n"));
         self.exit_code
     }
+}
+
+/// A text without control characters, except for the ends of its lines and tabs.
+fn without_controls(text: &str) -> String {
+    let is_kept = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
+    let plain = String::from_utf8_lossy(text.as_bytes()).into_owned();
+    let rendered = rendered(plain.as_bytes());
+    rendered.chars().filter(is_kept).collect()
 }
 
 fn end_message(state: &RunState) -> String {
@@ -218,6 +339,7 @@ fn is_resumable(error: &Error) -> bool {
         Error::Stopped(_) | Error::Paused(..) | Error::Io { .. } | Error::Locked(_) => true,
         Error::Usage(_)
         | Error::Spec(_)
+        | Error::Findings(_)
         | Error::Safety(_)
         | Error::NoSandbox(_)
         | Error::StateCorrupt(_)

@@ -9,6 +9,8 @@ use crate::error::{Error, Result};
 use crate::process::check_env::CallerEnv;
 use crate::process::program::{MissingProgram, ProgramSearch};
 use crate::process::sandbox::{SandboxMode, SandboxPolicy, plan};
+use crate::source::code;
+use crate::source::finding::Finding;
 use crate::state::store::real_path;
 use crate::text::quote::yaml_scalar;
 
@@ -23,7 +25,7 @@ pub(super) fn refuse_missing(
     mode: Option<SandboxMode>,
 ) -> Result<()> {
     let programs = CheckPrograms::new(spec, root, caller, mode);
-    let refusals: Vec<String> = spec
+    let refusals: Vec<Finding> = spec
         .checks
         .iter()
         .filter_map(|check| programs.refusal(check))
@@ -31,7 +33,7 @@ pub(super) fn refuse_missing(
     if refusals.is_empty() {
         Ok(())
     } else {
-        Err(Error::Spec(refusals.join("\n")))
+        Err(Error::Findings(refusals))
     }
 }
 
@@ -92,8 +94,8 @@ impl<'a> CheckPrograms<'a> {
         lookup.missing(check.command.first()?)
     }
 
-    /// The message about a check that cannot start.
-    fn refusal(&self, check: &CheckSpec) -> Option<String> {
+    /// The finding about a check that cannot start.
+    fn refusal(&self, check: &CheckSpec) -> Option<Finding> {
         let missing = self.missing(check, self.policy.as_ref())?;
         let program = check
             .command
@@ -116,7 +118,7 @@ impl<'a> CheckPrograms<'a> {
                     .to_owned(),
             ),
         };
-        Some(check.location.error_with_help(what, help).to_string())
+        Some(check.location.mistake(code::PROGRAM, what, help))
     }
 
     /// What `sandbox.read` has to name for the check to start: the installation of the program, its folder, or the

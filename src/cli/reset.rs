@@ -1,4 +1,5 @@
-//! `reset`: empties the workspace and deletes `state.json`, in this order, so that an interrupted reset can be repeated.
+//! `reset`: empties the workspace of a build and deletes `state.json`, in this order, so that an interrupted reset can be
+//! repeated. A workflow works on files of the user's, so its workspace stays.
 
 use crate::build::kept_files::KEPT_NAMES;
 use crate::cli::decision::{not_generated, open_workspace};
@@ -12,8 +13,10 @@ pub(super) fn main(env: &CliEnv) -> Result<String> {
     root.refuse_links(&["workspace"])?;
     let _lock = root.lock()?;
     root.sweep();
-    let has_run = !matches!(root.load()?, LoadedState::Nothing);
-    if let Some(workspace) = open_workspace(&root)? {
+    let loaded = root.load()?;
+    let has_run = !matches!(loaded, LoadedState::Nothing);
+    let keeps_workspace = matches!(loaded, LoadedState::Workflow(_) | LoadedState::Corrupt(_));
+    if !keeps_workspace && let Some(workspace) = open_workspace(&root)? {
         if !has_run && workspace.has_files_but(&KEPT_NAMES)? {
             return Err(not_generated(&root));
         }
@@ -28,10 +31,10 @@ pub(super) fn main(env: &CliEnv) -> Result<String> {
         let _ = caches.remove();
     }
     root.forget()?;
-    Ok(if has_run {
-        "reset: workspace/ is empty, state.json is deleted\n"
-    } else {
-        "nothing to reset\n"
+    Ok(match (has_run, keeps_workspace) {
+        (false, _) => "nothing to reset\n",
+        (true, false) => "reset: workspace/ is empty, state.json is deleted\n",
+        (true, true) => "reset: state.json is deleted; workspace/ is as it was\n",
     }
     .into())
 }

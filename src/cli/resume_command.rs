@@ -1,6 +1,6 @@
 //! The command that resumes a run, ready to be pasted into a shell.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -28,15 +28,82 @@ pub(super) fn resume_command(arguments: &RunArguments, spec: &Path, env: &CliEnv
         ("--model", arguments.model.clone().map(Into::into)),
         ("--replay", arguments.replay.as_deref().map(path)),
     ];
-    let flags = [
+    let given = options
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    command_line(given, &output_flags(arguments))
+}
+
+/// What the command that goes on with a workflow has to answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum AnswerPlaceholder<'a> {
+    None,
+    /// One agent asks.
+    Text,
+    /// Several agents ask; this is the first one.
+    OfAgent(&'a str),
+}
+
+/// The command that goes on with a workflow.
+pub(super) fn resume_workflow_command(
+    arguments: &RunArguments,
+    workflow: &Path,
+    env: &CliEnv,
+    answer: AnswerPlaceholder<'_>,
+) -> String {
+    let flags = &arguments.workflow_flags;
+    let path = |path: &Path| path.as_os_str().to_owned();
+    let mut options: Vec<(&str, OsString)> = vec![("--workflow", path(workflow))];
+    let mut add = |name, value: Option<OsString>| options.extend(value.map(|value| (name, value)));
+    add("--root", env.named_root.as_deref().map(path));
+    add("--input", flags.input.clone().map(Into::into));
+    add("--project-dir", flags.project_dir.as_deref().map(path));
+    add(
+        "--budget",
+        arguments.budget.map(|usd| usd.to_string().into()),
+    );
+    for price in &flags.price {
+        add("--price", Some(price.text.clone().into()));
+    }
+    add("--jobs", flags.jobs.map(|jobs| jobs.to_string().into()));
+    add(
+        "--timeout",
+        flags.timeout.map(|time| time.to_string().into()),
+    );
+    for read in &flags.read {
+        add("--read", Some(path(read)));
+    }
+    for name in &flags.keep_env {
+        add("--keep-env", Some(name.into()));
+    }
+    add("--provider", arguments.provider.clone().map(Into::into));
+    add("--model", arguments.model.clone().map(Into::into));
+    add("--replay", arguments.replay.as_deref().map(path));
+    match answer {
+        AnswerPlaceholder::None => {}
+        AnswerPlaceholder::Text => add("--answer", Some("TEXT".into())),
+        AnswerPlaceholder::OfAgent(agent) => add("--answer", Some(format!("{agent}=TEXT").into())),
+    }
+    let mut words = vec![("--network", flags.network)];
+    words.extend(output_flags(arguments));
+    command_line(options, &words)
+}
+
+fn output_flags(arguments: &RunArguments) -> [(&'static str, bool); 4] {
+    [
         ("--debug", arguments.debug),
         ("--quiet", arguments.quiet),
         ("--json", arguments.json),
         ("--no-sandbox", arguments.no_sandbox),
-    ];
-    let options = options
-        .iter()
-        .filter_map(|(name, value)| Some(option(name, value.as_deref()?)));
+    ]
+}
+
+fn command_line<'a>(
+    options: impl IntoIterator<Item = (&'a str, OsString)>,
+    flags: &[(&str, bool)],
+) -> String {
+    let options = options.into_iter();
+    let options = options.map(|(name, value)| option(name, &value));
     let flags = flags.iter().filter(|(_, is_given)| *is_given);
     let words: Vec<String> = ["orchestrator run".to_owned()]
         .into_iter()

@@ -14,8 +14,10 @@ use crate::cli::output::print_stderr;
 use crate::cli::resume_command::resume_command;
 use crate::cli::run_config::RunConfig;
 use crate::cli::sandbox;
-use crate::cli::target::{RunTarget, not_supported_yet};
+use crate::cli::target::RunTarget;
 use crate::cli::wiring::{self, OpenedJournal};
+use crate::cli::workflow;
+use crate::conversation::event_log::EventLog;
 use crate::conversation::log_state::LogState;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
@@ -29,9 +31,7 @@ use crate::state::store::Root;
 pub(super) fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {
     let spec = match RunTarget::of_run(arguments) {
         Ok(RunTarget::Spec(file)) => file,
-        Ok(RunTarget::Workflow(_)) => {
-            return RunOutcome::refused(&not_supported_yet("running a workflow"));
-        }
+        Ok(RunTarget::Workflow(path)) => return workflow::main(arguments, &path, env),
         Err(error) => return RunOutcome::refused(&error),
     };
     let outcome = cancel_on_signals().and_then(|cancel| {
@@ -121,7 +121,7 @@ fn drive(
     let log_file = log_file(&root, &plan.state.run_id);
     let (opened, repair, console) = wiring::open_run(&config, root, plan.state)?;
     let mut run = wiring::assemble(&mut config, &plan.resources, opened, cancel)?;
-    let started = record_repair(&mut run.context, repair.unwrap_or_default())
+    let started = record_repair(&run.context.log, repair.unwrap_or_default())
         .and_then(|()| start(&config, sandbox, &mut run, fresh));
     if is_new && let Err(error) = started {
         // No state was saved, so the run does not exist, and its log goes too.
@@ -138,14 +138,14 @@ fn drive(
     Ok(outcome.already_shown())
 }
 
-fn log_file(root: &Root, run_id: &str) -> std::path::PathBuf {
+pub(super) fn log_file(root: &Root, run_id: &str) -> std::path::PathBuf {
     root.join("logs").join(format!("{run_id}.log"))
 }
 
 /// Records what was unreadable in the log.
-fn record_repair(context: &mut Context, repair: JournalRepair) -> Result<()> {
+pub(super) fn record_repair(log: &EventLog, repair: JournalRepair) -> Result<()> {
     if let Some(cut) = repair.cut {
-        context.log.record(Event::LogMended {
+        log.record(Event::LogMended {
             agent_id: MAIN_AGENT.into(),
             dropped_bytes: cut.dropped_bytes,
             dropped: cut.dropped,
@@ -153,7 +153,7 @@ fn record_repair(context: &mut Context, repair: JournalRepair) -> Result<()> {
         })?;
     }
     for line in repair.skipped {
-        context.log.note(format!(
+        log.note(format!(
             "line {line} of the log is unreadable and was skipped"
         ))?;
     }
@@ -193,7 +193,7 @@ fn start(
     if let Some(message) = message {
         context.log.progress(message)?;
     }
-    for warning in &config.spec.warnings {
+    for warning in &config.warnings {
         context.log.note(format!("warning: {warning}"))?;
     }
     record_sandbox_mode(config, sandbox, context)?;

@@ -23,6 +23,8 @@ use crate::process::cache::CacheDir;
 use crate::process::check_env::{CallerEnv, find_program};
 use crate::process::sandbox::probe::{self, ProbeResult};
 use crate::secrets::{ApiKey, Secrets};
+use crate::source::code;
+use crate::source::finding::Finding;
 use crate::state::run::{NewRun, RunState, new_run_id};
 use crate::state::store::Root;
 
@@ -34,6 +36,8 @@ const SHORTEST_LOCAL_KEY: usize = 16;
 pub(super) struct RunConfig {
     pub spec: Spec,
     pub inputs: Inputs,
+    /// What the user may not have meant, one line each.
+    pub warnings: Vec<String>,
     /// The file of the spec as `state.json` names it: relative to the root if it is inside.
     pub spec_file: String,
     pub root: PathBuf,
@@ -85,6 +89,7 @@ pub(super) struct HostConfig {
 pub(super) struct OutputConfig {
     pub debug: bool,
     pub quiet: bool,
+    pub json: bool,
     pub color: bool,
     pub has_dumb_terminal: bool,
 }
@@ -111,28 +116,30 @@ impl RunConfig {
         let mut spec = read_spec(file, env.home().as_deref())?;
         apply_arguments(&mut spec, arguments)?;
         let inputs = collect_inputs(&spec, &env.root, cancel)?;
-        spec.warnings.extend_from_slice(&inputs.warnings);
+        let warnings = spec.warnings.iter().chain(&inputs.warnings);
+        let mut warnings: Vec<String> = warnings.map(Finding::summary).collect();
         let model = ModelConfig::resolve(&spec, env)?;
         let max_retries = arguments
             .max_retries
-            .map(|asked| clamp_retries(asked, &mut spec.warnings));
+            .map(|asked| clamp_retries(asked, &mut warnings));
         let replay = arguments
             .replay
             .as_ref()
             .map(|log| RecordedRun::load(&env.absolute(log), &env.root))
             .transpose()?;
         Ok(RunConfig {
-            spec_file: spec_file(&spec.file, &env.root),
+            spec_file: kept_path(&spec.file, &env.root),
             root: env.root.clone(),
             max_retries,
             starts_over: arguments.no_resume || replay.is_some(),
             replay,
             has_sandbox: !arguments.no_sandbox,
-            secrets: secrets(&spec, env),
+            secrets: secrets(env, |variable| base_url(&spec, env, variable)),
             host: HostConfig::new(env),
             output: OutputConfig::new(arguments, env),
             spec,
             inputs,
+            warnings,
             model,
         })
     }
@@ -152,8 +159,13 @@ impl RunConfig {
 impl RunResources {
     /// Finds them, or refuses the run if one is missing.
     pub(super) fn find(config: &RunConfig, env: &CliEnv) -> Result<RunResources> {
-        let key = key(config, env)?;
-        let client_program = client_program(config, env)?;
+        let provider = config.model.provider.filter(|_| config.replay.is_none());
+        let base_url = config.model.base_url.as_deref();
+        let key = provider.map(|provider| provider_key(provider, base_url, env));
+        let key = key.transpose()?.flatten();
+        let workspace = config.root.join("workspace");
+        let program = provider.map(|provider| provider_program(provider, &workspace, env));
+        let client_program = program.transpose()?.flatten();
         let network = config.spec.sandbox.network;
         let sandbox = config
             .has_sandbox
@@ -197,7 +209,7 @@ impl RecordedRun {
 }
 
 impl HostConfig {
-    fn new(env: &CliEnv) -> HostConfig {
+    pub(super) fn new(env: &CliEnv) -> HostConfig {
         HostConfig {
             caller: CallerEnv::new(env.variables()),
             variables: env.variables().collect(),
@@ -216,10 +228,11 @@ impl HostConfig {
 }
 
 impl OutputConfig {
-    fn new(arguments: &RunArguments, env: &CliEnv) -> OutputConfig {
+    pub(super) fn new(arguments: &RunArguments, env: &CliEnv) -> OutputConfig {
         OutputConfig {
             debug: arguments.debug,
             quiet: arguments.quiet,
+            json: arguments.json,
             color: !env.is_colourless(),
             has_dumb_terminal: env.has_dumb_terminal(),
         }
@@ -246,10 +259,10 @@ fn base_url(spec: &Spec, env: &CliEnv, variable: &str) -> Option<String> {
 
 /// All keys in the environment, except short ones for this machine: those are placeholders such as `lm-studio`, which
 /// may well appear in code.
-fn secrets(spec: &Spec, env: &CliEnv) -> Secrets {
+pub(super) fn secrets(env: &CliEnv, base_url_of: impl Fn(&str) -> Option<String>) -> Secrets {
     let is_placeholder = |key: &str, variable: &str| {
         key.trim().chars().count() < SHORTEST_LOCAL_KEY
-            && base_url(spec, env, variable).is_some_and(|url| is_loopback_address(&url))
+            && base_url_of(variable).is_some_and(|url| is_loopback_address(&url))
     };
     let keys = KEY_VARIABLES
         .iter()
@@ -261,17 +274,16 @@ fn secrets(spec: &Spec, env: &CliEnv) -> Secrets {
 }
 
 /// The provider's key; refused if it needs one and there is none.
-fn key(config: &RunConfig, env: &CliEnv) -> Result<Option<ApiKey>> {
-    let Some(provider) = config.model.provider else {
-        return Ok(None);
-    };
+pub(super) fn provider_key(
+    provider: &ProviderFacts,
+    base_url: Option<&str>,
+    env: &CliEnv,
+) -> Result<Option<ApiKey>> {
     let Some(variable) = provider.key_variable else {
         return Ok(None);
     };
-    let base_url = config.model.base_url.as_deref();
     let is_on_loopback = is_loopback_address(base_url.unwrap_or(provider.default_base_url));
-    let is_optional =
-        config.replay.is_some() || (provider.needs_no_key_on_loopback && is_on_loopback);
+    let is_optional = provider.needs_no_key_on_loopback && is_on_loopback;
     match env.text(variable) {
         Some(key) if key.chars().all(|c| c.is_ascii_graphic()) => Ok(ApiKey::new(&key)),
         Some(_) => Err(Error::Usage(format!(
@@ -284,17 +296,18 @@ fn key(config: &RunConfig, env: &CliEnv) -> Result<Option<ApiKey>> {
     }
 }
 
-/// The program of a provider that is one; refused if it is not installed.
-fn client_program(config: &RunConfig, env: &CliEnv) -> Result<Option<PathBuf>> {
-    let Some(provider) = config.model.provider.filter(|_| config.replay.is_none()) else {
-        return Ok(None);
-    };
+/// The program of a provider that is one; refused if it is not installed. None is taken from `folder`, where generated
+/// files are.
+pub(super) fn provider_program(
+    provider: &ProviderFacts,
+    folder: &Path,
+    env: &CliEnv,
+) -> Result<Option<PathBuf>> {
     let Some(program) = &provider.program else {
         return Ok(None);
     };
     let path = env.text("PATH").unwrap_or_default();
-    let workspace = config.root.join("workspace");
-    match find_program(OsStr::new(&path), OsStr::new(program.name), &workspace) {
+    match find_program(OsStr::new(&path), OsStr::new(program.name), folder) {
         Some(program) => Ok(Some(program)),
         None => Err(Error::Usage(format!(
             "{} is not on PATH; the provider {} needs it\nhelp: {}",
@@ -303,7 +316,8 @@ fn client_program(config: &RunConfig, env: &CliEnv) -> Result<Option<PathBuf>> {
     }
 }
 
-fn spec_file(file: &Path, root: &Path) -> String {
+/// A path as `state.json` keeps it: relative to the root if it is inside.
+pub(super) fn kept_path(file: &Path, root: &Path) -> String {
     let real_root = std::fs::canonicalize(root).unwrap_or_default();
     let inside = file
         .strip_prefix(root)
@@ -312,7 +326,7 @@ fn spec_file(file: &Path, root: &Path) -> String {
 }
 
 /// Refuses a root whose path, as written or with links resolved, cannot be an entry of PATH and PYTHONPATH.
-fn refuse_colon(root: &Path) -> Result<()> {
+pub(super) fn refuse_colon(root: &Path) -> Result<()> {
     let real = root.canonicalize();
     let has_colon = |path: &&Path| path.as_os_str().as_encoded_bytes().contains(&b':');
     match std::iter::once(root).chain(real.as_deref()).find(has_colon) {
@@ -376,7 +390,7 @@ pub(super) fn known_price(spec: &Spec) -> Result<Option<Price>> {
         "cannot keep a budget in USD: the price of the model {model:?} is not known; give generator.price"
     );
     Err(match &spec.usd_location {
-        Some(location) => location.error(problem),
+        Some(location) => location.error(code::PRICE, problem),
         None => Error::Usage(format!("--budget: {problem} in the spec")),
     })
 }

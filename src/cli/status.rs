@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use crate::build::rounds::{CheckResult, Rounds};
 use crate::cli::env::CliEnv;
+use crate::cli::workflow_status::workflow_table;
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
 use crate::state::run::{RunState, UsageTotals};
@@ -29,10 +30,10 @@ pub(super) fn main(env: &CliEnv, json: bool) -> Result<String> {
             "no run in {}\n",
             printable(&env.root.to_string_lossy())
         )),
-        LoadedState::Build(_) | LoadedState::Workflow if json => {
+        LoadedState::Build(_) | LoadedState::Workflow(_) if json => {
             Ok(String::from_utf8_lossy(&root.read_state()?).into_owned())
         }
-        LoadedState::Workflow => Ok("a workflow; status --json shows its state\n".into()),
+        LoadedState::Workflow(state) => Ok(workflow_table(&state)),
         LoadedState::Build(state) => {
             let rounds = read_rounds(&root, &state.run_id);
             Ok(table(&state, &rounds) + &last_report(&state.last_test_output))
@@ -87,13 +88,13 @@ fn table(state: &RunState, rounds: &Rounds) -> String {
     rows.iter().map(|(name, value)| row(name, value)).collect()
 }
 
-fn row(name: &str, value: &str) -> String {
+pub(super) fn row(name: &str, value: &str) -> String {
     let value = printable(value);
     let value = value.trim_end().replace('\n', "\n             ");
     format!("{name:<12} {value}\n")
 }
 
-fn cost(usage: &UsageTotals) -> String {
+pub(super) fn cost(usage: &UsageTotals) -> String {
     let mut text = usage
         .cost_usd
         .map_or("unknown".into(), |cost| format!("{cost:.4} USD"));

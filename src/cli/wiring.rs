@@ -36,7 +36,7 @@ use crate::error::{Error, Result};
 use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT};
 use crate::llm::provider::{ConnectSettings, ProgramSettings, connect};
-use crate::llm::retry::RetryPolicy;
+use crate::llm::retry::{RetryPolicy, RetryRounds};
 use crate::observers::console::{Console, ConsoleOptions};
 use crate::observers::debug::DebugFiles;
 use crate::process::Launcher;
@@ -299,8 +299,10 @@ fn recorded_model(
         policy: RetryPolicy {
             scale: config.model.retry_scale,
             until: None,
+            rounds: RetryRounds::One,
         },
-        replay,
+        replay: replay.map(Arc::new),
+        on_text: None,
         secrets: config.secrets.clone(),
     })
 }

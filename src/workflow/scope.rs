@@ -65,7 +65,7 @@ pub(crate) struct WorkflowScope {
     pub(crate) outside: Vec<String>,
 }
 
-/// Why there is no scope, or no start in it.
+/// Why a scope cannot be opened, or has not one start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScopeError {
     #[error("cannot read the workflow: {0}")]

@@ -121,7 +121,7 @@ enum TagToken {
         end: usize,
     },
     Text,
-    /// The text ends before it can be told.
+    /// The text ends before it can be decided.
     Incomplete,
 }
 
@@ -291,7 +291,7 @@ pub(crate) fn is_foreign_tag(name: &str) -> bool {
     base.is_some_and(|base| TagName::of_word(base).is_some())
 }
 
-/// Finds prints in a text as it grows, and tells each as soon as it is certain: no other tag is open before it.
+/// Finds prints in a text as it grows, and returns each as soon as it is certain: no other tag is open before it.
 #[derive(Debug, Default)]
 pub(crate) struct PrintScanner {
     /// What could not be read yet: it begins with an incomplete tag.
@@ -493,7 +493,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a stream tells is the beginning of what the whole text has.
+        /// The prints of a stream are the first prints of the whole text.
         #[test]
         fn a_stream_tells_the_first_prints(
             parts in prop::collection::vec(

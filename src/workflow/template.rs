@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// What the names of a template stand for, in the order of precedence.
+/// The values of the names of a template, in the order of precedence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TemplateValues<'a> {
     pub(crate) input: Option<&'a str>,

@@ -80,11 +80,12 @@ fn help_and_version_go_to_stdout() {
         &["status", "--help"],
         &["reset", "--help"],
         &["lint", "--help"],
+        &["diagram", "--help"],
         &["serve", "--help"],
     ] {
         let ran = project.run(arguments).exits(0);
         assert!(ran.stdout.contains("--root"), "{}", ran.transcript());
-        for unbuilt in ["workflow", "diagram", "--continue", "--keep-best", "--jobs"] {
+        for unbuilt in ["--workflow", "--continue", "--keep-best", "--jobs"] {
             assert!(
                 !ran.stdout.contains(unbuilt),
                 "{unbuilt}\n{}",

@@ -156,6 +156,7 @@ fn the_command_page_has_every_option_and_variable() {
         &["status", "--help"],
         &["reset", "--help"],
         &["lint", "--help"],
+        &["diagram", "--help"],
         &["serve", "--help"],
     ]
     .iter()
@@ -172,6 +173,21 @@ fn the_command_page_has_every_option_and_variable() {
     for name in variable.find_iter(&help) {
         assert!(documented.contains(name.as_str()), "{}", name.as_str());
     }
+}
+
+#[test]
+fn the_command_page_has_every_code_of_lint() {
+    let constant = Regex::new(r#"&str = "([a-z-]+)""#).unwrap();
+    let source = document("src/source/code.rs");
+    let codes = set(constant
+        .captures_iter(&source)
+        .map(|found| found[1].to_owned()));
+    assert!(20 < codes.len(), "{codes:?}");
+    let page = document("docs/cli.md");
+    let rows = rows(&page);
+    let levels = rows.iter().filter(|row| row.len() == 3);
+    let levels = levels.filter(|row| matches!(row[1].as_str(), "error" | "warning"));
+    assert_eq!(set(levels.flat_map(|row| code(&row[0]))), codes);
 }
 
 #[test]

@@ -178,13 +178,13 @@ fn an_ambiguous_path_needs_the_spec_flag() {
         .file("specs/task.sh", "true\n")
         .file("specs/task.txt", "x\n")
         .file("flow/START.md", "x\n");
-    for command in ["run", "lint"] {
-        for path in [
-            "specs/task.md",
-            "specs/task.sh",
-            "specs/task.txt",
-            "specs/none",
-        ] {
+    let states = ["specs/task.md", "specs/task.sh"];
+    for (command, states) in [("run", &states[..]), ("lint", &[])] {
+        for path in states
+            .iter()
+            .copied()
+            .chain(["specs/task.txt", "specs/none"])
+        {
             let ran = check_refused(&project, &[command, path], &[&format!("--spec {path}")]);
             assert_eq!(
                 ran.stderr.contains(&format!("--workflow {path}")),
@@ -195,16 +195,16 @@ fn an_ambiguous_path_needs_the_spec_flag() {
         }
         check_refused(
             &project,
-            &[command, "flow"],
-            &["workflow", "not supported yet"],
-        );
-        check_refused(
-            &project,
             &[command, "specs/spec.yaml", "--spec", "specs/spec.yaml"],
             &["--spec"],
         );
         check_refused(&project, &[command], &["PATH"]);
     }
+    check_refused(
+        &project,
+        &["run", "flow"],
+        &["workflow", "not supported yet"],
+    );
     let ran = check_refused(&project, &["run", "specs/task.md", "--json"], &[]);
     assert_eq!(ran.outcome_and_reason(), ("REFUSED".into(), "usage".into()));
     assert_eq!(server.count(), 0);
@@ -225,10 +225,6 @@ fn lint_accepts_a_path_like_a_flag() {
             .exits(65)
             .says("specs/broken.yaml:3:1");
     }
-    let ran = project.run(&["lint", "specs", "--json"]).exits(64);
-    let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(
-        (&result["valid"], &result["exit_code"]),
-        (&json!(false), &json!(64))
-    );
+    let ran = project.run(&["lint", "specs/none", "--json"]).exits(64);
+    assert!(ran.stdout.is_empty(), "{}", ran.transcript());
 }

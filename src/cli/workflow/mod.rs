@@ -1,0 +1,278 @@
+//! `run --workflow`: decides what there is to do, drives the agents, and concludes with the result.
+//!
+//! `config` has what the command line asks for, `decision` whether the run is new, resumed or over, `settings` what
+//! follows from both, `wiring` builds the run, `answers` and `person` bring the answers of people.
+
+mod answers;
+mod config;
+mod decision;
+mod person;
+mod settings;
+mod wiring;
+
+use std::path::Path;
+
+use crate::cancel::CancelToken;
+use crate::cli::arguments::RunArguments;
+use crate::cli::env::{CliEnv, cancel_on_signals};
+use crate::cli::outcome::RunOutcome;
+use crate::cli::output::print_stderr;
+use crate::cli::resume_command::{AnswerPlaceholder, resume_workflow_command};
+use crate::cli::workflow::config::WorkflowConfig;
+use crate::cli::workflow::decision::{WorkflowDecision, WorkflowPlan, decide};
+use crate::cli::workflow::settings::RunSettings;
+use crate::error::{Error, Result};
+use crate::events::{Event, RUN_AGENT};
+use crate::state::reason::Reason;
+use crate::state::store::Root;
+use crate::state::workflow::{AgentStatus, WorkflowPhase, WorkflowState};
+use crate::workflow::{self, WorkflowEnd, WorkflowRun};
+
+/// Runs the command to its end.
+pub(super) fn main(arguments: &RunArguments, path: &Path, env: &CliEnv) -> RunOutcome {
+    let mut asking = Vec::new();
+    let outcome = cancel_on_signals().and_then(|cancel| {
+        refuse_spec_flags(arguments)?;
+        let config = WorkflowConfig::read(arguments, path, env)?;
+        execute(config, env, cancel, &mut asking)
+    });
+    let placeholder = match asking.as_slice() {
+        [] => AnswerPlaceholder::None,
+        [_] => AnswerPlaceholder::Text,
+        [first, ..] => AnswerPlaceholder::OfAgent(first),
+    };
+    outcome
+        .unwrap_or_else(|error| RunOutcome::refused(&error))
+        .of_workflow()
+        .with_next(resume_workflow_command(arguments, path, env, placeholder))
+}
+
+/// Refuses flags that work with a spec only.
+fn refuse_spec_flags(arguments: &RunArguments) -> Result<()> {
+    let given = [
+        ("--max-retries", arguments.max_retries.is_some()),
+        ("--continue", arguments.continues),
+        ("--keep-best", arguments.keep_best),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => Err(Error::Usage(format!(
+            "{flag} does not work with a workflow, only with a spec"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Runs what there is to run; `asking` gets the agents whose questions are open at the end.
+fn execute(
+    config: WorkflowConfig,
+    env: &CliEnv,
+    cancel: CancelToken,
+    asking: &mut Vec<String>,
+) -> Result<RunOutcome> {
+    let root = Root::open(&config.root)?;
+    root.refuse_links(&["workspace", "logs"])?;
+    let _lock = root.lock()?;
+    root.sweep();
+    match decide(&config, env, &root)? {
+        WorkflowDecision::Over(state) => Ok(report_again(&state)),
+        WorkflowDecision::Start(plan) => {
+            let outcome = drive(config, *plan, root, cancel)?;
+            asking.extend(outcome.asking);
+            Ok(outcome.result)
+        }
+    }
+}
+
+/// Reports the result of a run that is over.
+fn report_again(state: &WorkflowState) -> RunOutcome {
+    let outcome = RunOutcome::of_workflow_state(state, Vec::new(), over_message(state));
+    let hint = match state.is_corrupt() {
+        true => "`orchestrator reset` or --no-resume starts a new one",
+        false => "--no-resume starts a new one",
+    };
+    print_stderr(&format!("[run] this run is over ({hint})"));
+    outcome
+}
+
+fn over_message(state: &WorkflowState) -> String {
+    match state.state {
+        WorkflowPhase::Success => "all agents have ended".into(),
+        _ => "state.json was corrupt and is kept beside".into(),
+    }
+}
+
+/// The result of a run, and whose questions are open.
+struct DrivenRun {
+    result: RunOutcome,
+    asking: Vec<String>,
+}
+
+fn drive(
+    mut config: WorkflowConfig,
+    plan: WorkflowPlan,
+    root: Root,
+    cancel: CancelToken,
+) -> Result<DrivenRun> {
+    let WorkflowPlan {
+        state,
+        fresh,
+        settings,
+        opened,
+        answers,
+    } = plan;
+    let is_new = fresh.is_some();
+    if is_new {
+        config.host.remove_caches();
+    }
+    let (mut opened, console) = wiring::attach(&config, &root, &state.run_id, opened);
+    let repair = opened.repair.take().unwrap_or_default();
+    let changed = std::mem::take(&mut opened.changed);
+    let mut run = wiring::assemble(&mut config, &settings, (root, state), opened, cancel)?;
+    run.person = person::at_terminal(&config.output, &console, &run.context.cancel);
+    let started = wiring::record_repair(&run.context.log, repair)
+        .and_then(|()| start(&config, &settings, &mut run, fresh))
+        .and_then(|()| warn_of_changes(&run, &changed));
+    if is_new && let Err(error) = started {
+        // No state was saved, so the run does not exist, and its log goes too.
+        let _ = std::fs::remove_file(wiring::log_file(&run.root, &run.state.run_id));
+        return Err(error);
+    }
+    let result = started
+        .and_then(|()| {
+            let mut answers = answers.into_iter();
+            answers.try_for_each(|(agent, text)| run.answer(&agent, text))
+        })
+        .and_then(|()| workflow::run(&mut run))
+        .and_then(|end| wiring::compare_with_recording(&run, end));
+    let outcome = conclude(&mut run, result);
+    if run.state.state == WorkflowPhase::Success {
+        config.host.remove_caches();
+    }
+    console.finish();
+    let asking = run.state.agents.iter();
+    let asking = asking.filter(|agent| agent.status == AgentStatus::Asking);
+    Ok(DrivenRun {
+        asking: asking.map(|agent| agent.id.clone()).collect(),
+        result: outcome.already_shown(),
+    })
+}
+
+/// Records the start and saves the state.
+fn start(
+    config: &WorkflowConfig,
+    settings: &RunSettings,
+    run: &mut WorkflowRun,
+    fresh: Option<Option<String>>,
+) -> Result<()> {
+    let (context, state) = (&run.context, &run.state);
+    let run_id = state.run_id.clone();
+    let has_model = config.scope.has_markdown();
+    context.log.record_synced(Event::WorkflowStarted {
+        debug_dir: config.output.debug.then(|| format!("logs/{run_id}")),
+        workflow_id: run_id,
+        // The path that the programs of the run see.
+        scope_dir: run.root.real_path().display().to_string(),
+        spec_file: state.workflow.clone(),
+        spec_hash: String::new(),
+        provider: settings.provider.facts().name.into(),
+        model: match has_model {
+            true => context.models.settings.model_of(None),
+            false => String::new(),
+        },
+        resumed: fresh.is_none(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        max_retries: None,
+        replaces: None,
+        start_state: Some(config.start.clone()),
+        input: state.input.clone(),
+    })?;
+    let log = context.log.for_agent(RUN_AGENT);
+    if let Some(message) = fresh.flatten() {
+        log.progress(message)?;
+    }
+    for warning in &config.warnings {
+        log.note(format!("warning: {warning}"))?;
+    }
+    wiring::record_sandbox(config, settings, context)?;
+    run.save()
+}
+
+/// A state that is not as it was when the run began may lead elsewhere.
+fn warn_of_changes(run: &WorkflowRun, changed: &[String]) -> Result<()> {
+    let log = run.context.log.for_agent(RUN_AGENT);
+    let mut changed = changed.iter();
+    changed.try_for_each(|file| {
+        let text = format!("warning: the state file {file} has changed since the run stopped");
+        log.note(text)
+    })
+}
+
+/// Records the end of the command and returns its result.
+fn conclude(run: &mut WorkflowRun, result: Result<WorkflowEnd>) -> RunOutcome {
+    let event = end_event(run, &result);
+    // On a full disk the journal cannot record the end; the observers and the result still show it.
+    let recorded = run.context.log.record_synced(event.clone());
+    if recorded.is_err() {
+        run.context.log.publish(&event);
+    }
+    let result = result.and_then(|end| recorded.map(|()| end));
+    // The same holds for the state: what is on disk is older, and true.
+    let saved = run.save();
+    let result = result.and_then(|end| saved.map(|()| end));
+    let notes = run.context.log.notes();
+    match result {
+        Ok(end) => RunOutcome::of_workflow_state(&run.state, notes, message_of(&end)),
+        Err(Error::Failed(reason, message)) => {
+            RunOutcome::failed_workflow(&run.state, notes, reason, message)
+        }
+        Err(error) => RunOutcome::unfinished_workflow(&error, &run.state, notes),
+    }
+}
+
+fn message_of(end: &WorkflowEnd) -> String {
+    match end {
+        WorkflowEnd::Completed => "all agents have ended".into(),
+        WorkflowEnd::Failed(message) | WorkflowEnd::Paused(_, message) => message.clone(),
+    }
+}
+
+fn end_event(run: &WorkflowRun, result: &Result<WorkflowEnd>) -> Event {
+    let context = &run.context;
+    let workflow_id = run.state.run_id.clone();
+    let total_cost_usd = context.log.read(|log| log.usage().totals(true).cost_usd);
+    let completed = |outcome: &str, reason: Reason, message: String| Event::WorkflowCompleted {
+        workflow_id: workflow_id.clone(),
+        total_cost_usd,
+        outcome: outcome.into(),
+        reason: reason.to_string(),
+        message,
+    };
+    match result {
+        Ok(WorkflowEnd::Completed) => {
+            let message = "all agents have ended".into();
+            completed("SUCCESS", Reason::Completed, message)
+        }
+        Ok(WorkflowEnd::Failed(message)) => {
+            completed("FAILED", Reason::AgentFailed, message.clone())
+        }
+        Ok(WorkflowEnd::Paused(reason, message)) => Event::WorkflowPaused {
+            workflow_id,
+            total_cost_usd,
+            paused_agent_count: context.facts(|log| paused_agents(log.agents())),
+            reason: reason.to_string(),
+            message: message.clone(),
+        },
+        Err(Error::Failed(reason, message)) => completed("FAILED", *reason, message.clone()),
+        Err(error) => Event::WorkflowInterrupted {
+            workflow_id,
+            reason: error.reason().to_string(),
+            message: error.to_string(),
+        },
+    }
+}
+
+fn paused_agents(agents: &[workflow::workflow_log::AgentRecord]) -> u32 {
+    let is_paused = |status| matches!(status, AgentStatus::Paused | AgentStatus::Asking);
+    let paused = agents.iter().filter(|agent| is_paused(agent.status));
+    u32::try_from(paused.count()).unwrap_or(u32::MAX)
+}

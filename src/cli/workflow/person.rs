@@ -1,0 +1,77 @@
+//! Asks the person at the terminal: one question at a time, the console silent meanwhile.
+
+use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::cancel::{CancelToken, WakeReason};
+use crate::cli::run_config::OutputConfig;
+use crate::observers::console::{Console, ConsoleHandle};
+use crate::text::invisible::printable;
+use crate::workflow::Person;
+
+/// Bytes of an answer that are read at once.
+const READ_SIZE: usize = 4096;
+
+/// The person at the terminal, unless nobody is to be asked there.
+pub(super) fn at_terminal(
+    output: &OutputConfig,
+    console: &Console,
+    cancel: &CancelToken,
+) -> Option<Arc<dyn Person>> {
+    let is_there = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let is_wanted = !output.quiet && !output.json;
+    let person = || TerminalPerson {
+        console: console.handle(),
+        cancel: cancel.clone(),
+        turn: Mutex::new(()),
+    };
+    (is_there && is_wanted).then(|| Arc::new(person()) as Arc<dyn Person>)
+}
+
+struct TerminalPerson {
+    console: ConsoleHandle,
+    cancel: CancelToken,
+    /// Held while a question is open.
+    turn: Mutex<()>,
+}
+
+impl Person for TerminalPerson {
+    fn ask(&self, agent_id: &str, question: &str) -> Option<String> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _silence = self.console.suspend();
+        let mut text = String::new();
+        for line in question.lines() {
+            text += &format!("[{}] {}\n", printable(agent_id), printable(line));
+        }
+        text += &format!("[{}] answer> ", printable(agent_id));
+        let mut stderr = std::io::stderr().lock();
+        stderr
+            .write_all(text.as_bytes())
+            .and_then(|()| stderr.flush())
+            .ok()?;
+        drop(stderr);
+        self.read_line()
+    }
+}
+
+impl TerminalPerson {
+    /// A line of the terminal; none at its end, and once the run is to end.
+    fn read_line(&self) -> Option<String> {
+        let stdin = std::io::stdin();
+        let mut line = Vec::new();
+        while !line.ends_with(b"\n") {
+            let woken = self.cancel.wait(Some(stdin.as_fd()), None).ok()?;
+            if woken != WakeReason::Ready {
+                return None;
+            }
+            let mut bytes = [0; READ_SIZE];
+            match rustix::io::read(stdin.as_fd(), &mut bytes) {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => line.extend_from_slice(&bytes[..count]),
+            }
+        }
+        let text = String::from_utf8_lossy(&line).into_owned();
+        Some(text.trim_end_matches(['\n', '\r']).to_owned())
+    }
+}

@@ -1,0 +1,378 @@
+//! Builds the run of a workflow from its settings: the log with its observers, what programs run in, the models.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::cancel::CancelToken;
+use crate::cli::env::{CliEnv, adopt_orphans, own_launcher};
+use crate::cli::run_config::secrets;
+use crate::cli::sandbox::{self, ExtraAccess, SandboxSite};
+use crate::cli::workflow::config::WorkflowConfig;
+use crate::cli::workflow::settings::RunSettings;
+use crate::cli::workflow_sandbox::{WorkflowFolder, editor_paths, of_workflow};
+use crate::conversation::event_log::{EventLog, OpenedLog, Projection};
+use crate::conversation::log_state::LogState;
+use crate::environments::editor::FrozenPaths;
+use crate::error::{Error, Result};
+use crate::events::bus::Bus;
+use crate::events::{Event, MAIN_AGENT};
+use crate::llm::provider::{ConnectSettings, ProgramSettings, connect};
+use crate::observers::console::{Console, ConsoleOptions};
+use crate::observers::debug::DebugFiles;
+use crate::process::cache::{CacheOwner, Caches};
+use crate::process::check_env::CallerEnv;
+use crate::process::sandbox::probe::ProbeResult;
+use crate::process::sandbox::{SandboxMode, SandboxPolicy};
+use crate::state::journal::{Journal, JournalRepair};
+use crate::state::reason::Reason;
+use crate::state::store::{Root, real_path};
+use crate::state::workflow::{AgentStatus, WorkflowPhase, WorkflowState};
+use crate::workflow::agent_env::{SandboxSource, WorkflowEnv};
+use crate::workflow::executors::ExecutionContext;
+use crate::workflow::folder::Folder;
+use crate::workflow::models::{Connect, ModelPool};
+use crate::workflow::workflow_log::WorkflowLog;
+use crate::workflow::{WorkflowEnd, WorkflowRun};
+
+pub(super) use crate::cli::run::{log_file, record_repair};
+
+/// The log of a run, opened, and what its lines say.
+pub(super) struct OpenedLogFile {
+    journal: Journal,
+    repair: Option<JournalRepair>,
+    pub(super) log_state: LogState,
+    pub(super) workflow_log: WorkflowLog,
+    /// Up to the last line that `state.json` takes into account, both say the same.
+    pub(super) agrees: bool,
+    /// The states that have changed since the run began.
+    pub(super) changed: Vec<String>,
+}
+
+impl OpenedLogFile {
+    pub(super) fn journal_lines(&self) -> u64 {
+        self.journal.lines()
+    }
+}
+
+/// Opens the log of a run, or creates it. `state` is what `state.json` says.
+pub(super) fn open_log(
+    env: &CliEnv,
+    root: &Root,
+    run_id: &str,
+    state: Option<&WorkflowState>,
+) -> Result<OpenedLogFile> {
+    let directory = root.directory("logs")?;
+    let (mut log_state, mut workflow_log) = (LogState::default(), WorkflowLog::default());
+    let mut agrees = state.is_none_or(|state| state.seq == 0);
+    let mut apply = |line, event: Event| {
+        log_state.apply(line, &event);
+        workflow_log.apply(line, &event);
+        if let Some(state) = state.filter(|state| state.seq == line) {
+            agrees = workflow_log.agrees_with(state);
+        }
+    };
+    let (journal, repair) = Journal::open(
+        directory.as_fd(),
+        &root.join("logs"),
+        run_id,
+        &secrets(env, |variable| env.text(variable)),
+        &mut apply,
+    )?;
+    Ok(OpenedLogFile {
+        journal,
+        repair,
+        log_state,
+        workflow_log,
+        agrees,
+        changed: Vec::new(),
+    })
+}
+
+/// The log of a run with its observers.
+pub(super) struct OpenedWorkflow {
+    pub(super) log: EventLog,
+    pub(super) facts: Arc<Mutex<WorkflowLog>>,
+    pub(super) repair: Option<JournalRepair>,
+    /// The states that have changed since the run began.
+    pub(super) changed: Vec<String>,
+}
+
+/// Attaches the console and the debug files to the log of a run.
+pub(super) fn attach(
+    config: &WorkflowConfig,
+    root: &Root,
+    run_id: &str,
+    opened: OpenedLogFile,
+) -> (OpenedWorkflow, Console) {
+    let output = &config.output;
+    let mut bus = Bus::default();
+    let mut options = ConsoleOptions::stderr(output.quiet, output.color);
+    if output.has_dumb_terminal {
+        options.terminal = None;
+    }
+    let console = Console::attach_workflow(&mut bus, options);
+    if output.debug {
+        DebugFiles::attach_workflow(&mut bus, root.join("logs").join(run_id));
+    }
+    let facts = Arc::new(Mutex::new(opened.workflow_log));
+    let log = OpenedLog {
+        journal: opened.journal,
+        bus,
+        has_details: output.debug,
+        state: opened.log_state,
+        facts: facts.clone(),
+    };
+    let opened = OpenedWorkflow {
+        log: EventLog::new(MAIN_AGENT, log),
+        facts,
+        repair: opened.repair,
+        changed: opened.changed,
+    };
+    (opened, console)
+}
+
+/// Builds the run. Takes the replay out of `config`.
+pub(super) fn assemble(
+    config: &mut WorkflowConfig,
+    settings: &RunSettings,
+    (mut root, state): (Root, WorkflowState),
+    opened: OpenedWorkflow,
+    cancel: CancelToken,
+) -> Result<WorkflowRun> {
+    adopt_orphans()?;
+    allow_many_files();
+    if settings.options.project_dir.is_none() {
+        root.directory("workspace")?;
+    }
+    if root.real_path().starts_with(&settings.folder) {
+        // Programs may write in the root, and the state must stay covered in their sandbox.
+        root.keep_spare()?;
+    }
+    let recorded = config.replay.take();
+    let (replay, recorded) = recorded.map(|run| (run.replay, run.workflow_log)).unzip();
+    let replay = replay.map(|replay| replay.with_run_id(&state.run_id));
+    let is_inside = config.scope.directory.starts_with(&settings.folder);
+    let scope = match is_inside && !state.state_hashes.is_empty() {
+        true => config.scope.clone().restricted_to(&state.state_hashes),
+        false => config.scope.clone(),
+    };
+    let context = ExecutionContext {
+        run_id: state.run_id.clone(),
+        workflow_log: opened.facts,
+        log: opened.log,
+        env: workflow_env(config, settings, &root),
+        models: ModelPool {
+            settings: settings.model.clone(),
+            connect: connector(config, settings, &cancel),
+            replay: replay.map(Arc::new),
+            idle: Mutex::new(HashMap::new()),
+        },
+        idle_timeout: settings.idle_timeout,
+        recorded,
+        scope,
+        cancel,
+    };
+    Ok(WorkflowRun {
+        context: Arc::new(context),
+        root,
+        state,
+        jobs: settings.jobs,
+        person: None,
+    })
+}
+
+/// Each living agent holds a few descriptors; the soft limit is often 1,024.
+fn allow_many_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // A lower limit only bounds the number of agents.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+fn workflow_env(config: &WorkflowConfig, settings: &RunSettings, root: &Root) -> WorkflowEnv {
+    let host = &config.host;
+    // Without a cache compilers start from nothing each time: slow, but correct.
+    let caches = host.caches.as_ref().and_then(|cache| cache.create().ok());
+    let cache = caches
+        .as_ref()
+        .map(|caches| caches.folder(CacheOwner::Environments));
+    let access = Arc::new(ProgramAccess {
+        root: root.real_path(),
+        folder: settings.folder.clone(),
+        states: config
+            .scope
+            .states()
+            .map(|file| config.scope.path(file))
+            .collect(),
+        read: config.read.clone(),
+        network: config.network,
+        base: host.caller.clone(),
+        caches: caches.as_ref().map(|caches| caches.base().to_owned()),
+        cache: cache.clone(),
+    });
+    let editor = access.clone();
+    let mode = settings.sandbox.as_ref().map(|found| found.mode);
+    let sandbox = mode.map(|mode| SandboxSource::new(Box::new(move || access.policy(mode))));
+    WorkflowEnv {
+        launcher: own_launcher(),
+        sandbox,
+        editor_paths: Box::new(move |directory| editor.editor_paths(directory)),
+        base: host.caller.clone(),
+        user_home: host.home.clone(),
+        temporary: host.temporary.clone(),
+        root: root.real_path(),
+        folder: Folder {
+            path: settings.folder.clone(),
+        },
+        cache,
+        _caches: caches,
+        network: config.network,
+        kept_variables: config.kept_variables.clone(),
+        secrets: settings.secrets.clone(),
+    }
+}
+
+/// What the programs and the editor of a run may access.
+struct ProgramAccess {
+    root: PathBuf,
+    folder: PathBuf,
+    /// The state files, absolute.
+    states: Vec<PathBuf>,
+    /// `--read`, absolute.
+    read: Vec<PathBuf>,
+    network: bool,
+    base: CallerEnv,
+    /// All compiler caches, and the one of this run's programs.
+    caches: Option<PathBuf>,
+    cache: Option<PathBuf>,
+}
+
+impl ProgramAccess {
+    fn policy(&self, mode: SandboxMode) -> SandboxPolicy {
+        let site = SandboxSite {
+            mode,
+            root: &self.root,
+            base: &self.base,
+            private: None,
+            caches: self.caches.as_deref(),
+        };
+        of_workflow(&self.extra(), &site, &self.work())
+    }
+
+    fn editor_paths(&self, directory: &Path) -> FrozenPaths {
+        editor_paths(&self.extra(), &self.root, &self.work(), directory)
+    }
+
+    fn extra(&self) -> ExtraAccess<'_> {
+        ExtraAccess {
+            read: &self.read,
+            network: self.network,
+        }
+    }
+
+    fn work(&self) -> WorkflowFolder<'_> {
+        WorkflowFolder {
+            folder: &self.folder,
+            hide_files: &self.states,
+            extra_write: self.cache.as_slice(),
+        }
+    }
+}
+
+fn connector(config: &WorkflowConfig, settings: &RunSettings, cancel: &CancelToken) -> Connect {
+    let provider = settings.provider;
+    let (base_url, key) = (settings.base_url.clone(), settings.key.clone());
+    let path = settings.client_program.clone();
+    let (temporary, root) = (config.host.temporary.clone(), real_path(&config.root));
+    let (env, secrets) = (config.host.variables.clone(), settings.secrets.clone());
+    let cancel = cancel.clone();
+    Box::new(move |idle_timeout| {
+        let settings = ConnectSettings {
+            base_url: base_url.clone(),
+            key: key.clone(),
+            idle_timeout,
+            cancel: cancel.clone(),
+            program: ProgramSettings {
+                launcher: own_launcher(),
+                path: path.clone(),
+                temporary: temporary.clone(),
+                root: root.clone(),
+                env: env.clone(),
+                secrets: secrets.clone(),
+            },
+        };
+        connect(provider, settings)
+    })
+}
+
+/// Records the sandbox mode, and the one that the run had before if that was another.
+pub(super) fn record_sandbox(
+    config: &WorkflowConfig,
+    settings: &RunSettings,
+    context: &ExecutionContext,
+) -> Result<()> {
+    let found = settings.sandbox.as_ref();
+    let (mode, mut message) = match found {
+        Some(found) => (
+            found.mode.name(),
+            found.line(&sandbox::opened(&config.read, config.network)),
+        ),
+        None => (
+            "off",
+            "--no-sandbox: programs run without kernel containment".to_owned(),
+        ),
+    };
+    let before = context.facts(|facts| facts.sandbox().map(str::to_owned));
+    if let Some(before) = before.filter(|before| before != mode) {
+        message += &format!(" (before it was resumed this run had: {before})");
+    }
+    context.log.record(Event::SandboxFound {
+        agent_id: MAIN_AGENT.into(),
+        mode: mode.into(),
+        message,
+        is_note: found.is_none_or(ProbeResult::is_noteworthy),
+    })
+}
+
+/// The agents whose questions are open.
+pub(super) fn asking_agents(state: &WorkflowState) -> Vec<String> {
+    let asking = state.agents.iter();
+    let asking = asking.filter(|agent| agent.status == AgentStatus::Asking);
+    asking.map(|agent| agent.id.clone()).collect()
+}
+
+/// A replay ends like the recorded run: in the same outcome, with the same payloads.
+pub(super) fn compare_with_recording(run: &WorkflowRun, end: WorkflowEnd) -> Result<WorkflowEnd> {
+    let Some(recorded) = &run.context.recorded else {
+        return Ok(end);
+    };
+    let phase = match &end {
+        WorkflowEnd::Completed => WorkflowPhase::Success,
+        WorkflowEnd::Failed(_) => WorkflowPhase::Failed,
+        WorkflowEnd::Paused(..) => WorkflowPhase::Paused,
+    };
+    let mismatch = |text: String| Err(Error::Failed(Reason::ReplayMismatch, text));
+    let is_over = recorded.phase() != WorkflowPhase::Running;
+    if is_over && phase != recorded.phase() {
+        let (then, now) = (recorded.phase().name(), phase.name());
+        return mismatch(format!(
+            "the recorded run ended as {then}, the replay as {now}"
+        ));
+    }
+    let differing = run.context.facts(|log| {
+        let results = log.results().iter();
+        let mut differing = results.filter(|(id, payload)| {
+            let then = recorded.results().get(*id);
+            then.is_some_and(|then| then != *payload)
+        });
+        differing.next().map(|(id, _)| id.clone())
+    });
+    match differing {
+        Some(id) => mismatch(format!("the payload of {id} differs from the recorded one")),
+        None => Ok(end),
+    }
+}
