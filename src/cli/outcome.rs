@@ -9,6 +9,7 @@ use crate::build::rounds::CheckResult;
 use crate::cli::output::{print_error, print_stderr, write_stdout};
 use crate::error::Error;
 use crate::events::MAIN_AGENT;
+use crate::observers::workflow_text::run_lines;
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::{RunState, UsageTotals};
@@ -296,11 +297,10 @@ impl RunOutcome {
 
     /// Prints for people; in a workflow every line says whose it is.
     fn print_line(&self, text: &str) {
-        if self.result.is_none() {
-            return print_stderr(text);
+        match self.result {
+            None => print_stderr(text),
+            Some(_) => print_stderr(&run_lines(text)),
         }
-        text.lines()
-            .for_each(|line| print_stderr(&format!("[run] {line}")));
     }
 
     /// Prints the JSON object and returns the exit code.

@@ -75,7 +75,7 @@ impl Budget {
     }
 
     /// Whether the worst case of a request fits. If only requests that are under way prevent it, their ends are awaited.
-    pub(crate) fn readiness(&self, worst: Charge, usage: &UsageLog) -> Result<Readiness> {
+    pub fn readiness(&self, worst: Charge, usage: &UsageLog) -> Result<Readiness> {
         let (tokens, usd) = self.used(usage);
         let open = usage.open_charges();
         let ended = (tokens.saturating_sub(open.tokens), usd - open.usd);

@@ -31,7 +31,7 @@ pub(crate) struct EventLog {
 
 /// Whether an event may be recorded now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Readiness {
+pub enum Readiness {
     Ready,
     /// Once something else has been recorded it may be.
     Wait,

@@ -45,6 +45,10 @@ impl Bus {
     }
 
     /// Ends a subscription; idempotent.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "observers of a command listen until it ends")
+    )]
     pub(crate) fn off(&mut self, id: Subscription) {
         self.handlers.retain(|handler| handler.id != id);
     }

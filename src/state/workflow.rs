@@ -118,18 +118,6 @@ pub(crate) enum AgentStatus {
     Failed,
 }
 
-impl AgentStatus {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            AgentStatus::Running => "running",
-            AgentStatus::Waiting => "waiting",
-            AgentStatus::Asking => "asking",
-            AgentStatus::Paused => "paused",
-            AgentStatus::Failed => "failed",
-        }
-    }
-}
-
 /// The options of a command line that a resume keeps.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -188,10 +176,6 @@ impl WorkflowState {
     /// Whether `state.json` was found corrupt: nothing can be resumed.
     pub(crate) fn is_corrupt(&self) -> bool {
         self.reason == Some(Reason::StateCorrupt)
-    }
-
-    pub(crate) fn agent(&self, id: &str) -> Option<&AgentState> {
-        self.agents.iter().find(|agent| agent.id == id)
     }
 
     /// Parses the bytes of a file whose header says that it is a workflow's.

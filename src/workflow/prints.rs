@@ -49,8 +49,8 @@ impl PrintTeller {
         let told = std::mem::take(&mut self.told);
         self.scanner = PrintScanner::default();
         self.repeated = 0;
-        let prints = read_tags(text).prints.into_iter().skip(told);
-        prints.map(|print| self.tell(print)).collect()
+        let mut prints = read_tags(text).prints.into_iter().skip(told);
+        prints.try_for_each(|print| self.tell(print))
     }
 
     fn tell(&self, text: String) -> Result<()> {

@@ -443,10 +443,6 @@ impl WorkflowLog {
         self.phase
     }
 
-    pub(crate) fn reason(&self) -> Option<Reason> {
-        self.reason
-    }
-
     /// The sandbox mode of the last start.
     pub(crate) fn sandbox(&self) -> Option<&str> {
         self.sandbox.as_deref()

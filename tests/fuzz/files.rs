@@ -102,7 +102,7 @@ fn spend(usage: &UsageLog) {
         tokens: u64::MAX,
         cost_usd: Some(f64::MAX),
     };
-    let _ = budget.check(worst, usage);
+    let _ = budget.readiness(worst, usage);
     let _ = budget.left(usage);
 }
 

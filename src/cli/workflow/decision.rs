@@ -3,12 +3,14 @@
 //! Everything that can refuse a run is checked here, before anything is changed.
 
 use crate::cli::env::CliEnv;
+use crate::cli::output::print_stderr;
 use crate::cli::workflow::answers::assign_answers;
 use crate::cli::workflow::config::WorkflowConfig;
 use crate::cli::workflow::settings::RunSettings;
 use crate::cli::workflow::wiring::{self, OpenedLogFile};
 use crate::conversation::session::is_complete;
 use crate::error::{Error, Result};
+use crate::observers::workflow_text::run_lines;
 use crate::state::reason::Reason;
 use crate::state::run::new_run_id;
 use crate::state::store::{LoadedState, Root};
@@ -163,9 +165,9 @@ fn record_corruption(
     problem: &str,
 ) -> Result<Box<WorkflowState>> {
     let name = root.set_aside()?;
-    crate::cli::output::print_stderr(&format!(
-        "[run] error: state.json is corrupt ({problem}); it is kept as {name}"
-    ));
+    print_stderr(&run_lines(&format!(
+        "error: state.json is corrupt ({problem}); it is kept as {name}"
+    )));
     let mut state = new_state(config);
     state.state = WorkflowPhase::Failed;
     state.reason = Some(Reason::StateCorrupt);

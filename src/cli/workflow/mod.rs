@@ -23,6 +23,7 @@ use crate::cli::workflow::decision::{WorkflowDecision, WorkflowPlan, decide};
 use crate::cli::workflow::settings::RunSettings;
 use crate::error::{Error, Result};
 use crate::events::{Event, RUN_AGENT};
+use crate::observers::workflow_text::run_lines;
 use crate::state::reason::Reason;
 use crate::state::store::Root;
 use crate::state::workflow::{AgentStatus, WorkflowPhase, WorkflowState};
@@ -90,7 +91,7 @@ fn report_again(state: &WorkflowState) -> RunOutcome {
         true => "`orchestrator reset` or --no-resume starts a new one",
         false => "--no-resume starts a new one",
     };
-    print_stderr(&format!("[run] this run is over ({hint})"));
+    print_stderr(&run_lines(&format!("this run is over ({hint})")));
     outcome
 }
 

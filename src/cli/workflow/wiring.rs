@@ -23,7 +23,7 @@ use crate::events::{Event, MAIN_AGENT};
 use crate::llm::provider::{ConnectSettings, ProgramSettings, connect};
 use crate::observers::console::{Console, ConsoleOptions};
 use crate::observers::debug::DebugFiles;
-use crate::process::cache::{CacheOwner, Caches};
+use crate::process::cache::CacheOwner;
 use crate::process::check_env::CallerEnv;
 use crate::process::sandbox::probe::ProbeResult;
 use crate::process::sandbox::{SandboxMode, SandboxPolicy};
