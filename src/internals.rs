@@ -101,6 +101,34 @@ pub mod text {
     pub use crate::text::terminal::rendered;
 }
 
+pub mod workflow {
+    use std::path::Path;
+
+    use serde_json::Value;
+
+    use crate::source::finding::Finding;
+    use crate::workflow::scope::WorkflowScope;
+    use crate::workflow::{diagram, lint, state_file};
+
+    /// Whether a markdown state can be used, and whether an error was found in it.
+    pub fn read_markdown(bytes: &[u8]) -> (bool, bool) {
+        let (state, findings) = state_file::read_markdown("A.md", bytes);
+        (state.is_some(), findings.iter().any(Finding::is_error))
+    }
+
+    /// The findings of `lint` about a workflow.
+    pub fn lint(path: &Path) -> Vec<Value> {
+        let findings = lint::lint_path(path);
+        findings.iter().map(Finding::to_json).collect()
+    }
+
+    /// The diagram of a workflow; `None` without a start.
+    pub fn mermaid(path: &Path) -> Option<String> {
+        let (scope, start) = WorkflowScope::open(path).ok()?;
+        Some(diagram::mermaid(&scope, &start))
+    }
+}
+
 pub mod workspace {
     pub use crate::workspace::safe_path::SafePath;
 }

@@ -3,7 +3,7 @@
 //! Nodes have made-up ids (`s0`, `s1`), so that no name of a state can be taken for a word of Mermaid; the names are
 //! labels, with everything that means something to Mermaid as an entity.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::graph::{GraphEdge, NameMeaning, StateGraph};
@@ -21,7 +21,7 @@ pub(crate) fn mermaid(scope: &WorkflowScope, start: &str) -> String {
     let graph = StateGraph::read(scope);
     let mut diagram = Diagram {
         graph: &graph,
-        missing: Vec::new(),
+        missing: BTreeMap::new(),
         edges: Vec::new(),
         known: BTreeSet::new(),
     };
@@ -53,8 +53,8 @@ impl DiagramEdge {
 
 struct Diagram<'a> {
     graph: &'a StateGraph,
-    /// Names without a state.
-    missing: Vec<String>,
+    /// Names without a state, by their number.
+    missing: BTreeMap<String, usize>,
     edges: Vec<DiagramEdge>,
     known: BTreeSet<DiagramEdge>,
 }
@@ -78,9 +78,9 @@ impl Diagram<'_> {
         let is_used = |id: &str| self.edges.iter().any(|edge| edge.to == id);
         let used = shapes.iter().filter(|(id, _)| is_used(id));
         let used = used.map(|(id, shape)| format!("{id}{shape}"));
-        let missing = self.missing.iter().enumerate();
+        let missing = self.missing.iter();
         let missing =
-            missing.map(|(index, name)| format!("m{index}[\"{} (missing)\"]", label(name)));
+            missing.map(|(name, index)| format!("m{index}[\"{} (missing)\"]", label(name)));
         used.chain(missing).collect()
     }
 
@@ -114,11 +114,8 @@ impl Diagram<'_> {
             (_, Some(states)) => return states.iter().map(|state| format!("s{state}")).collect(),
             (_, None) => return vec![ANYWHERE.to_owned()],
         };
-        let known = self.missing.iter().position(|known| known == name);
-        let index = known.unwrap_or_else(|| {
-            self.missing.push(name.to_owned());
-            self.missing.len() - 1
-        });
+        let next = self.missing.len();
+        let index = *self.missing.entry(name.to_owned()).or_insert(next);
         vec![format!("m{index}")]
     }
 }

@@ -88,9 +88,10 @@ impl StateGraph {
             states,
         };
         let edges = |state: &GraphState| {
+            let has_way_on = has_way_on(&state.transitions);
             let transitions = state.transitions.iter();
             transitions
-                .map(|transition| graph.resolve(scope, state, transition))
+                .map(|transition| graph.resolve(scope, transition, has_way_on))
                 .collect()
         };
         graph.edges = graph.states.iter().map(edges).collect();
@@ -104,8 +105,8 @@ impl StateGraph {
     fn resolve(
         &self,
         scope: &WorkflowScope,
-        state: &GraphState,
         transition: &LiteralTransition,
+        has_way_on: bool,
     ) -> Vec<GraphEdge> {
         let edge = |role, meaning, span: &Range<usize>| GraphEdge {
             tag: transition.tag,
@@ -121,7 +122,7 @@ impl StateGraph {
             let meaning = meaning.flatten().unwrap_or(NameMeaning::Open);
             edge(name.role, meaning, &name.span)
         });
-        let open = open_roles(state, transition).into_iter();
+        let open = open_roles(transition, has_way_on).into_iter();
         let open = open.map(|role| edge(role, NameMeaning::Open, &transition.span));
         written.chain(open).collect()
     }
@@ -228,10 +229,9 @@ impl StateGraph {
 
 /// The names that a transition needs and leaves open. A fork beside another that says where to go on, or beside a goto,
 /// needs none.
-fn open_roles(state: &GraphState, transition: &LiteralTransition) -> Vec<NameRole> {
+fn open_roles(transition: &LiteralTransition, has_way_on: bool) -> Vec<NameRole> {
     let needed: &[NameRole] = match transition.tag {
-        TagName::Fork if has_way_on(&state.transitions) => &[NameRole::Target],
-        TagName::Fork if transition.goes_on() => &[NameRole::Target],
+        TagName::Fork if has_way_on => &[NameRole::Target],
         TagName::Fork => &[NameRole::Target, NameRole::Next],
         tag => NameRole::of_tag(tag),
     };

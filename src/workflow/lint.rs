@@ -3,6 +3,7 @@
 //! An error stops a run; a warning is likely a mistake. Where a state has a policy, only the policy counts, else the
 //! literal tags in its prompt or script.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use super::graph::{GraphEdge, GraphState, NameMeaning, StateGraph, TransitionOrigin, has_way_on};
@@ -196,6 +197,7 @@ impl Linter<'_> {
 
 /// A `return` or `next` that is missing where nothing supplies it: in a script, and in the only entry of a policy.
 fn missing_names(state: &GraphState, list: &mut FindingList<'_>) {
+    let has_way_on = has_way_on(&state.transitions);
     for transition in &state.transitions {
         let is_decided = match state.origin {
             TransitionOrigin::Policy { entries: 1 } => is_implicit(transition),
@@ -205,7 +207,7 @@ fn missing_names(state: &GraphState, list: &mut FindingList<'_>) {
         let missing = match transition.tag {
             TagName::Call | TagName::Function => missing_return(transition),
             TagName::Ask => missing_next(transition, "`next`"),
-            TagName::Fork if has_way_on(&state.transitions) => None,
+            TagName::Fork if has_way_on => None,
             TagName::Fork => missing_next(transition, "`next` or `join`"),
             TagName::Goto | TagName::Reset | TagName::Result => None,
         };
@@ -251,15 +253,15 @@ fn differing_forks(transitions: &[Vec<GraphEdge>], list: &mut FindingList<'_>) {
 
 /// Entries with a target that the prompt does not mention, where there is a choice.
 fn unused_entries(state: &GraphState, list: &mut FindingList<'_>) {
-    let tags = of_text(&state.prompt);
+    let tags = of_text(&state.prompt).into_iter();
+    let computed = tags.filter(|tag| tag.names.iter().any(|name| name.name.is_none()));
+    let computed: HashSet<TagName> = computed.map(|tag| tag.tag).collect();
     for transition in &state.transitions {
-        let is_computed = |tag: &LiteralTransition| {
-            tag.tag == transition.tag && tag.names.iter().any(|name| name.name.is_none())
-        };
+        let is_computed = computed.contains(&transition.tag);
         let targets = transition.names.iter();
         for target in targets.filter(|name| name.role == NameRole::Target) {
             let name = stem(target.name.as_deref().unwrap_or_default().trim());
-            if !mentions(&state.prompt, name) && !tags.iter().any(is_computed) {
+            if !mentions(&state.prompt, name) && !is_computed {
                 let message = format!("nothing in the prompt mentions `{name}`");
                 let mistake = Diagnostic::new(target.span.clone(), message);
                 list.add(FindingLevel::Warning, code::UNUSED_ENTRY, &mistake);

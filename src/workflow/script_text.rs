@@ -3,6 +3,7 @@
 //! This is not a parser of bash. Quotes and here-documents are followed so far that a `#` in them is not taken for a
 //! comment; where that fails, only lines that begin with `#` are comments.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// The text of a script to look for tags in.
@@ -54,7 +55,49 @@ struct ScriptScanner<'a> {
     quote: Option<u8>,
     /// The ends of the here-documents that begin after this line.
     heredocs: Vec<HeredocEnd>,
+    lines: ScriptLines<'a>,
     comments: Vec<Range<usize>>,
+}
+
+/// The lines of a script by their content: where each begins, and where the next one does.
+struct ScriptLines<'a> {
+    plain: HashMap<&'a [u8], Vec<Range<usize>>>,
+    /// Without the tabs before them.
+    indented: HashMap<&'a [u8], Vec<Range<usize>>>,
+}
+
+impl<'a> ScriptLines<'a> {
+    fn new(bytes: &'a [u8]) -> ScriptLines<'a> {
+        let mut lines = ScriptLines {
+            plain: HashMap::new(),
+            indented: HashMap::new(),
+        };
+        let mut start = 0;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let range = start..start + line.len();
+            let content = line.strip_suffix(b"\n").unwrap_or(line);
+            let content = content.strip_suffix(b"\r").unwrap_or(content);
+            let tabs = content.iter().take_while(|byte| **byte == b'\t').count();
+            let add = |map: &mut HashMap<_, Vec<_>>, content| {
+                map.entry(content).or_default().push(range.clone());
+            };
+            add(&mut lines.plain, content);
+            add(&mut lines.indented, &content[tabs..]);
+            start = range.end;
+        }
+        lines
+    }
+
+    /// Behind the first line from here on that ends a here-document.
+    fn after(&self, end: &HeredocEnd, at: usize) -> Option<usize> {
+        let map = match end.is_indented {
+            true => &self.indented,
+            false => &self.plain,
+        };
+        let same = map.get(end.word.as_slice())?;
+        let next = same.partition_point(|line| line.start < at);
+        Some(same.get(next)?.end)
+    }
 }
 
 struct HeredocEnd {
@@ -69,6 +112,7 @@ fn comments(script: &str) -> Vec<Range<usize>> {
         at: 0,
         quote: None,
         heredocs: Vec::new(),
+        lines: ScriptLines::new(script.as_bytes()),
         comments: Vec::new(),
     };
     while scanner.at < scanner.bytes.len() {
@@ -151,30 +195,12 @@ impl ScriptScanner<'_> {
         }
     }
 
-    /// Goes to the line after the here-documents that begin here.
+    /// Goes to the line after the here-documents that begin here. One without an end was something else.
     fn skip_heredocs(&mut self) {
         self.at += 1;
         for end in std::mem::take(&mut self.heredocs) {
-            if let Some(after) = self.after_heredoc(&end) {
-                self.at = after;
-            }
+            self.at = self.lines.after(&end, self.at).unwrap_or(self.at);
         }
-    }
-
-    /// Behind the line that ends a here-document; `None` where there is none: then it was something else.
-    fn after_heredoc(&self, end: &HeredocEnd) -> Option<usize> {
-        let mut start = self.at;
-        while start < self.bytes.len() {
-            let line_end = self.line_end(start);
-            let line = &self.bytes[start..line_end];
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let tabs = line.iter().take_while(|byte| **byte == b'\t').count();
-            if line == end.word || end.is_indented && line[tabs..] == end.word {
-                return Some((line_end + 1).min(self.bytes.len()));
-            }
-            start = line_end + 1;
-        }
-        None
     }
 }
 

@@ -28,3 +28,4 @@ mod memory;
 mod model_answers;
 mod mutate;
 mod output;
+mod workflows;
