@@ -1,7 +1,8 @@
 //! Watches resources that the kernel does not limit for a whole process tree.
 //!
-//! Each check is cheap: a `statvfs`, and a few numbers of each process. Files are counted only if those show activity, in
-//! a thread that rests far longer than it works. No event signals that a limit is exceeded, so this polls.
+//! Each check is cheap: a `statvfs`, and a few numbers of each process. Files are counted only if those show activity and
+//! the file system does not rule out that a limit is near, in a thread that rests far longer than it works. No event
+//! signals that a limit is exceeded, so this polls.
 
 pub(crate) mod group;
 mod growth;
@@ -30,6 +31,9 @@ const SHORT_REST: u32 = 3;
 /// How long the last count may take; the longer one if a limit seems exceeded.
 const PATIENCE: Duration = Duration::from_millis(100);
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes and files that others may free on the file system while a child takes as many, unnoticed.
+const FREED_BYTES: u64 = 4 << 30;
+const FREED_FILES: u64 = 400_000;
 
 /// Watches process trees that share a workspace.
 #[derive(Debug)]
@@ -63,7 +67,8 @@ pub(crate) struct BrokenLimit {
 struct DiskSpace {
     used: u64,
     free: u64,
-    files: u64,
+    /// `None` if the file system does not count them; such a one may count blocks late, too.
+    files: Option<u64>,
 }
 
 /// A count in progress; dropping it ends the count early.
@@ -127,7 +132,10 @@ impl LimitWatch {
         } else {
             PATIENCE
         };
-        self.start_count(0);
+        if !self.needs_count(now) {
+            return None;
+        }
+        self.start_count(0, now);
         let (workspace, private) = self.counting.take()?.result.recv_timeout(patience).ok()?;
         self.exceeded(workspace, private, now)
     }
@@ -228,7 +236,7 @@ impl LimitWatch {
         now: Option<DiskSpace>,
     ) -> Option<String> {
         // Changed files grew by at most the space that was taken since the start and is not in new files.
-        let taken = self.taken(now).map_or(u64::MAX, |(bytes, _)| bytes);
+        let taken = self.taken_bytes(now).unwrap_or(u64::MAX);
         let grown = workspace.new_bytes
             + workspace
                 .changed_bytes
@@ -262,19 +270,39 @@ impl LimitWatch {
         (limits.private < inside).then(message)
     }
 
-    /// Bytes and files taken on the file system since the start, by any process.
-    fn taken(&self, now: Option<DiskSpace>) -> Option<(u64, u64)> {
+    /// Bytes taken on the file system since the start, by any process.
+    fn taken_bytes(&self, now: Option<DiskSpace>) -> Option<u64> {
         let (start, now) = self.at_start.zip(now)?;
-        Some((
-            now.used.saturating_sub(start.used),
-            now.files.saturating_sub(start.files),
-        ))
+        Some(now.used.saturating_sub(start.used))
+    }
+
+    /// Files created on the file system since the start, by any process.
+    fn taken_files(&self, now: Option<DiskSpace>) -> Option<u64> {
+        let (start, now) = self.at_start.zip(now)?;
+        Some(now.files?.saturating_sub(start.files?))
     }
 
     /// Whether enough was taken since the start to exceed a limit of the workspace.
     fn seems_broken(&self, now: Option<DiskSpace>) -> bool {
-        self.taken(now)
-            .is_some_and(|(bytes, files)| self.limits.disk < bytes || self.limits.files < files)
+        self.taken_bytes(now)
+            .is_some_and(|bytes| self.limits.disk < bytes)
+            || self
+                .taken_files(now)
+                .is_some_and(|files| self.limits.files < files)
+    }
+
+    /// Whether so little was taken since the start that no limit of the workspace can be exceeded, even if others freed
+    /// something meanwhile. A large workspace is not counted then.
+    fn is_far_below(&self, now: Option<DiskSpace>) -> bool {
+        let is_below = |taken: Option<u64>, freed: u64, limit: u64| {
+            taken.is_some_and(|taken| taken.saturating_add(freed) < limit)
+        };
+        is_below(self.taken_bytes(now), FREED_BYTES, self.limits.disk)
+            && is_below(self.taken_files(now), FREED_FILES, self.limits.files)
+    }
+
+    fn needs_count(&self, now: Option<DiskSpace>) -> bool {
+        self.private.is_some() || !self.is_far_below(now)
     }
 
     fn count_if_active(&mut self, now: Option<DiskSpace>, cpu: u64) {
@@ -283,13 +311,14 @@ impl LimitWatch {
         let rest = took * if seems_broken { SHORT_REST } else { REST };
         // A large file can be created without measurable CPU time.
         let is_idle = cpu == cpu_before && !seems_broken;
-        if self.counting.is_none() && !(is_idle && self.is_settled) && rest <= ended.elapsed() {
+        let is_due = !(is_idle && self.is_settled) && rest <= ended.elapsed();
+        if self.counting.is_none() && is_due && self.needs_count(now) {
             self.is_settled = is_idle;
-            self.start_count(cpu);
+            self.start_count(cpu, now);
         }
     }
 
-    fn start_count(&mut self, cpu: u64) {
+    fn start_count(&mut self, cpu: u64, now: Option<DiskSpace>) {
         let (send, result) = channel();
         let is_wanted = Arc::new(AtomicBool::new(true));
         let counting = GrowthCount {
@@ -298,13 +327,14 @@ impl LimitWatch {
             cpu,
             is_wanted: Arc::clone(&is_wanted),
         };
-        let (workspace, private, begun) =
-            (self.workspace.clone(), self.private.clone(), self.begun);
+        let workspace = (!self.is_far_below(now)).then(|| self.workspace.clone());
+        let (private, begun) = (self.private.clone(), self.begun);
         let work = move || {
-            let of_workspace = growth::count(&workspace, begun, &is_wanted);
-            let of_private = private
-                .map(|private| growth::count(&private, begun, &is_wanted))
-                .unwrap_or_default();
+            let count = |path: Option<PathBuf>| {
+                path.map(|path| growth::count(&path, begun, &is_wanted))
+                    .unwrap_or_default()
+            };
+            let (of_workspace, of_private) = (count(workspace), count(private));
             let _ = send.send((of_workspace, of_private));
         };
         // If the thread cannot start, this count is skipped; the reserve is still checked.
@@ -333,7 +363,7 @@ fn space(path: &Path) -> Option<DiskSpace> {
             .saturating_sub(found.f_bfree)
             .saturating_mul(found.f_frsize),
         free: found.f_bavail.saturating_mul(found.f_frsize),
-        files: found.f_files.saturating_sub(found.f_ffree),
+        files: (found.f_files != 0).then(|| found.f_files.saturating_sub(found.f_ffree)),
     })
 }
 
@@ -353,7 +383,61 @@ pub(crate) fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::size;
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant, SystemTime};
+
+    use super::{DiskSpace, LimitWatch, size};
+    use crate::process::sandbox::policy::ResourceLimits;
+
+    const GIB: u64 = 1 << 30;
+
+    fn watch(limits: ResourceLimits, private: Option<PathBuf>) -> LimitWatch {
+        LimitWatch {
+            limits,
+            workspace: PathBuf::new(),
+            private,
+            begun: SystemTime::UNIX_EPOCH,
+            at_start: Some(space(100 * GIB, Some(5_000_000))),
+            counting: None,
+            last_count: (Instant::now(), Duration::ZERO, 0),
+            is_settled: true,
+            cpu: Vec::new(),
+        }
+    }
+
+    fn space(used: u64, files: Option<u64>) -> DiskSpace {
+        DiskSpace {
+            used,
+            free: 500 * GIB,
+            files,
+        }
+    }
+
+    #[test]
+    fn a_workspace_is_counted_only_if_a_limit_may_be_near() {
+        let usual = ResourceLimits::default();
+        let needs = |limits, now| watch(limits, None).needs_count(now);
+        let files = Some(5_000_000);
+        assert!(!needs(usual, Some(space(100 * GIB, files))));
+        assert!(!needs(usual, Some(space(95 * GIB, Some(4_000_000)))));
+        assert!(!needs(usual, Some(space(105 * GIB, Some(5_500_000)))));
+        assert!(needs(usual, Some(space(106 * GIB, files))));
+        assert!(needs(usual, Some(space(100 * GIB, Some(5_600_000)))));
+        // Without numbers nothing is ruled out.
+        assert!(needs(usual, Some(space(100 * GIB, None))));
+        assert!(needs(usual, None));
+        // Below these limits others could free as much unnoticed.
+        let small = [(GIB, usual.files), (usual.disk, 1000)];
+        for (disk, files_limit) in small {
+            let limits = ResourceLimits {
+                disk,
+                files: files_limit,
+                ..usual
+            };
+            assert!(needs(limits, Some(space(100 * GIB, files))));
+        }
+        assert!(watch(usual, Some("private".into())).needs_count(Some(space(100 * GIB, files))));
+    }
 
     #[test]
     fn sizes_have_the_largest_unit() {
