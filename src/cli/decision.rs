@@ -69,7 +69,7 @@ pub(super) fn decide(config: &RunConfig, env: &CliEnv, root: &Root) -> Result<Ru
     match loaded {
         LoadedState::Nothing => refuse_foreign_files(root)?,
         LoadedState::Corrupt(_) => drop(root.set_aside()?),
-        LoadedState::Build(_) | LoadedState::Workflow(_) => {}
+        LoadedState::Build(_) | LoadedState::Workflow(_) | LoadedState::CorruptWorkflow(_) => {}
     }
     Ok(RunDecision::Start(Box::new(RunPlan {
         state,
@@ -81,7 +81,7 @@ pub(super) fn decide(config: &RunConfig, env: &CliEnv, root: &Root) -> Result<Ru
 fn next_step(config: &RunConfig, root: &Root, loaded: &LoadedState) -> Result<NextStep> {
     let fresh = |message| Ok(NextStep::New(FreshStart::with_message(message)));
     match loaded {
-        LoadedState::Workflow(_) => Err(Error::Usage(
+        LoadedState::Workflow(_) | LoadedState::CorruptWorkflow(_) => Err(Error::Usage(
             "the root has the run of a workflow\nhelp: `orchestrator reset` deletes its state, \
              or use another --root"
                 .into(),

@@ -9,6 +9,7 @@ mod decision;
 mod diagram;
 mod env;
 mod lint;
+mod log_file;
 mod outcome;
 mod output;
 mod programs;

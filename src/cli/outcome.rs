@@ -140,7 +140,7 @@ impl RunOutcome {
         self
     }
 
-    /// The result of a workflow that stopped by itself.
+    /// The result of a workflow whose agents cannot go on, or have all ended.
     pub(super) fn of_workflow_state(
         state: &WorkflowState,
         notes: Vec<String>,

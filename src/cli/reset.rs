@@ -15,7 +15,7 @@ pub(super) fn main(env: &CliEnv) -> Result<String> {
     root.sweep();
     let loaded = root.load()?;
     let has_run = !matches!(loaded, LoadedState::Nothing);
-    let keeps_workspace = matches!(loaded, LoadedState::Workflow(_) | LoadedState::Corrupt(_));
+    let keeps_workspace = !matches!(loaded, LoadedState::Nothing | LoadedState::Build(_));
     if !keeps_workspace && let Some(workspace) = open_workspace(&root)? {
         if !has_run && workspace.has_files_but(&KEPT_NAMES)? {
             return Err(not_generated(&root));

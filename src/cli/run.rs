@@ -9,6 +9,7 @@ use crate::cancel::CancelToken;
 use crate::cli::arguments::RunArguments;
 use crate::cli::decision::{FreshStart, RunDecision, RunPlan, decide, open_workspace};
 use crate::cli::env::{CliEnv, cancel_on_signals};
+use crate::cli::log_file::{log_file, record_repair};
 use crate::cli::outcome::RunOutcome;
 use crate::cli::output::print_stderr;
 use crate::cli::resume_command::resume_command;
@@ -17,12 +18,10 @@ use crate::cli::sandbox;
 use crate::cli::target::RunTarget;
 use crate::cli::wiring::{self, OpenedJournal};
 use crate::cli::workflow;
-use crate::conversation::event_log::EventLog;
 use crate::conversation::log_state::LogState;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
 use crate::process::sandbox::probe::ProbeResult;
-use crate::state::journal::JournalRepair;
 use crate::state::phase::Phase;
 use crate::state::run::RunState;
 use crate::state::store::Root;
@@ -136,28 +135,6 @@ fn drive(
     let outcome = conclude(&mut run, result);
     console.finish();
     Ok(outcome.already_shown())
-}
-
-pub(super) fn log_file(root: &Root, run_id: &str) -> std::path::PathBuf {
-    root.join("logs").join(format!("{run_id}.log"))
-}
-
-/// Records what was unreadable in the log.
-pub(super) fn record_repair(log: &EventLog, repair: JournalRepair) -> Result<()> {
-    if let Some(cut) = repair.cut {
-        log.record(Event::LogMended {
-            agent_id: MAIN_AGENT.into(),
-            dropped_bytes: cut.dropped_bytes,
-            dropped: cut.dropped,
-            kept_as: cut.kept_as,
-        })?;
-    }
-    for line in repair.skipped {
-        log.note(format!(
-            "line {line} of the log is unreadable and was skipped"
-        ))?;
-    }
-    Ok(())
 }
 
 /// Records the start, saves the state, and after a crash completes what it interrupted.

@@ -21,10 +21,12 @@ const SHOWN_LINES: usize = 12;
 pub(super) fn main(env: &CliEnv, json: bool) -> Result<String> {
     let root = Root::open(&env.root)?;
     match root.load()? {
-        LoadedState::Corrupt(problem) => Err(Error::StateCorrupt(format!(
-            "{} is corrupt: {problem}\nhelp: `orchestrator reset` deletes it",
-            root.join("state.json").display()
-        ))),
+        LoadedState::Corrupt(problem) | LoadedState::CorruptWorkflow(problem) => {
+            Err(Error::StateCorrupt(format!(
+                "{} is corrupt: {problem}\nhelp: `orchestrator reset` deletes it",
+                root.join("state.json").display()
+            )))
+        }
         LoadedState::Nothing if json => Ok("null\n".into()),
         LoadedState::Nothing => Ok(format!(
             "no run in {}\n",

@@ -87,6 +87,8 @@ pub(crate) enum LoadedState {
     Nothing,
     Build(Box<RunState>),
     Workflow(Box<WorkflowState>),
+    /// It is that of a workflow, and corrupt.
+    CorruptWorkflow(InvalidState),
     Corrupt(InvalidState),
 }
 
@@ -376,7 +378,10 @@ impl Root {
 fn parse_state(bytes: &[u8]) -> std::result::Result<LoadedState, InvalidState> {
     Ok(match RunState::parse(bytes)? {
         ParsedState::Build(state) => LoadedState::Build(state),
-        ParsedState::Workflow => LoadedState::Workflow(Box::new(WorkflowState::parse(bytes)?)),
+        ParsedState::Workflow => match WorkflowState::parse(bytes) {
+            Ok(state) => LoadedState::Workflow(Box::new(state)),
+            Err(problem) => LoadedState::CorruptWorkflow(problem),
+        },
     })
 }
 

@@ -38,7 +38,7 @@ use crate::state::reason::Reason;
 use crate::state::store::Root;
 use crate::state::workflow::{AgentStatus, WorkflowState};
 use crate::workflow::agent_env::AgentRuntime;
-use crate::workflow::executors::{ExecutionContext, Step, StepOutcome, StepResult};
+use crate::workflow::executors::step::{ExecutionContext, Step, StepOutcome, StepResult};
 use crate::workflow::message_queue::MessageQueue;
 use crate::workflow::transition::Transition;
 use crate::workflow::workflow_log::AgentRecord;

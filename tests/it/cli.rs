@@ -85,7 +85,7 @@ fn help_and_version_go_to_stdout() {
     ] {
         let ran = project.run(arguments).exits(0);
         assert!(ran.stdout.contains("--root"), "{}", ran.transcript());
-        for unbuilt in ["--workflow", "--continue", "--keep-best", "--jobs"] {
+        for unbuilt in ["--continue", "--keep-best"] {
             assert!(
                 !ran.stdout.contains(unbuilt),
                 "{unbuilt}\n{}",

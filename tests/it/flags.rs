@@ -200,11 +200,6 @@ fn an_ambiguous_path_needs_the_spec_flag() {
         );
         check_refused(&project, &[command], &["PATH"]);
     }
-    check_refused(
-        &project,
-        &["run", "flow"],
-        &["workflow", "not supported yet"],
-    );
     let ran = check_refused(&project, &["run", "specs/task.md", "--json"], &[]);
     assert_eq!(ran.outcome_and_reason(), ("REFUSED".into(), "usage".into()));
     assert_eq!(server.count(), 0);

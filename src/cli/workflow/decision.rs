@@ -3,6 +3,7 @@
 //! Everything that can refuse a run is checked here, before anything is changed.
 
 use crate::cli::env::CliEnv;
+use crate::cli::log_file::log_file;
 use crate::cli::output::print_stderr;
 use crate::cli::workflow::answers::assign_answers;
 use crate::cli::workflow::config::WorkflowConfig;
@@ -47,7 +48,10 @@ pub(super) fn decide(
     root: &Root,
 ) -> Result<WorkflowDecision> {
     let loaded = root.load()?;
-    let is_corrupt = matches!(loaded, LoadedState::Corrupt(_));
+    let is_corrupt = matches!(
+        loaded,
+        LoadedState::Corrupt(_) | LoadedState::CorruptWorkflow(_)
+    );
     let (state, fresh, opened) = match loaded_run(config, root, loaded)? {
         LoadedRun::Over(state) => {
             assign_answers(&config.answers, env, &[])?;
@@ -101,10 +105,11 @@ fn loaded_run(config: &WorkflowConfig, root: &Root, loaded: LoadedState) -> Resu
                 .into(),
         )),
         LoadedState::Nothing => Ok(LoadedRun::New(None)),
-        LoadedState::Corrupt(problem) if config.starts_over => Ok(LoadedRun::New(Some(format!(
+        LoadedState::Corrupt(problem) | LoadedState::CorruptWorkflow(problem)
+            if config.starts_over => Ok(LoadedRun::New(Some(format!(
             "state.json was corrupt: {problem}"
         )))),
-        LoadedState::Corrupt(problem) => {
+        LoadedState::Corrupt(problem) | LoadedState::CorruptWorkflow(problem) => {
             record_corruption(config, root, &problem.to_string()).map(LoadedRun::Over)
         }
         LoadedState::Workflow(state) => workflow_run(config, state),
@@ -196,7 +201,7 @@ fn open_log(
             state.run_id
         ))
     };
-    if !wiring::log_file(root, &state.run_id).is_file() {
+    if !log_file(root, &state.run_id).is_file() {
         return Err(lacking("everything"));
     }
     let mut opened = wiring::open_log(env, root, &state.run_id, Some(&state))?;

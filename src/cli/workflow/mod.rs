@@ -15,6 +15,7 @@ use std::path::Path;
 use crate::cancel::CancelToken;
 use crate::cli::arguments::RunArguments;
 use crate::cli::env::{CliEnv, cancel_on_signals};
+use crate::cli::log_file::{log_file, record_repair};
 use crate::cli::outcome::RunOutcome;
 use crate::cli::output::print_stderr;
 use crate::cli::resume_command::{AnswerPlaceholder, resume_workflow_command};
@@ -130,12 +131,12 @@ fn drive(
     let changed = std::mem::take(&mut opened.changed);
     let mut run = wiring::assemble(&mut config, &settings, (root, state), opened, cancel)?;
     run.person = person::at_terminal(&config.output, &console, &run.context.cancel);
-    let started = wiring::record_repair(&run.context.log, repair)
+    let started = record_repair(&run.context.log, repair)
         .and_then(|()| start(&config, &settings, &mut run, fresh))
         .and_then(|()| warn_of_changes(&run, &changed));
     if is_new && let Err(error) = started {
         // No state was saved, so the run does not exist, and its log goes too.
-        let _ = std::fs::remove_file(wiring::log_file(&run.root, &run.state.run_id));
+        let _ = std::fs::remove_file(log_file(&run.root, &run.state.run_id));
         return Err(error);
     }
     let result = started

@@ -13,7 +13,7 @@ use crate::workflow::Person;
 /// Bytes of an answer that are read at once.
 const READ_SIZE: usize = 4096;
 
-/// The person at the terminal, unless nobody is to be asked there.
+/// The person at the terminal; `None` where questions are not asked there.
 pub(super) fn at_terminal(
     output: &OutputConfig,
     console: &Console,

@@ -32,13 +32,11 @@ use crate::state::reason::Reason;
 use crate::state::store::{Root, real_path};
 use crate::state::workflow::{AgentStatus, WorkflowPhase, WorkflowState};
 use crate::workflow::agent_env::{SandboxSource, WorkflowEnv};
-use crate::workflow::executors::ExecutionContext;
+use crate::workflow::executors::step::ExecutionContext;
 use crate::workflow::folder::Folder;
 use crate::workflow::models::{Connect, ModelPool};
 use crate::workflow::workflow_log::WorkflowLog;
 use crate::workflow::{WorkflowEnd, WorkflowRun};
-
-pub(super) use crate::cli::run::{log_file, record_repair};
 
 /// The log of a run, opened, and what its lines say.
 pub(super) struct OpenedLogFile {

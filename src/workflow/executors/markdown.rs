@@ -18,7 +18,7 @@ use crate::llm::{ContentBlock, Message, ModelRequest, Role, SessionStart};
 use crate::source::finding::FindingLevel;
 use crate::state::reason::Reason;
 use crate::workflow::agent_env::AgentRuntime;
-use crate::workflow::executors::{
+use crate::workflow::executors::step::{
     ExecutionContext, StateExecutor, Step, StepOutcome, StepResult, directories,
 };
 use crate::workflow::models::context_tokens;

@@ -16,7 +16,7 @@ use crate::regular_file::open_regular_file;
 use crate::text::shorten::{cut_chars, cut_middle};
 use crate::text::terminal::rendered;
 use crate::workflow::agent_env::{AgentEnv, AgentRuntime};
-use crate::workflow::executors::{
+use crate::workflow::executors::step::{
     ExecutionContext, StateExecutor, Step, StepOutcome, StepResult, directories,
 };
 use crate::workflow::prints::PrintTeller;
@@ -55,7 +55,8 @@ impl StateExecutor for ScriptExecutor {
         let path = prepare(env, step, &script)?;
         let injected = variables(context, step, env.exchange.path());
         let mut prints = PrintTeller::new(step.log.clone());
-        let finished = run(context, step, env, &path, &injected, &mut prints)?;
+        let job = job(context, step, env, &path, &injected);
+        let finished = run(context, env, &job, &mut prints)?;
         let stdout = String::from_utf8_lossy(&finished.stdout.head).into_owned();
         let problem = problem(&finished);
         record(step, &finished, &stdout, problem.as_deref(), &injected)?;
@@ -141,23 +142,31 @@ fn variable_name(attribute: &str) -> String {
     attribute.to_uppercase().chars().map(keep).collect()
 }
 
-fn run(
+fn job(
     context: &ExecutionContext,
     step: &Step,
     env: &AgentEnv,
     path: &Path,
     injected: &InjectedVariables,
-    prints: &mut PrintTeller,
-) -> Result<Finished> {
+) -> Job {
     let mut variables = env.variables(&context.env);
     let added = injected.iter();
     variables.extend(added.map(|(name, value)| (name.into(), value.clone())));
-    let job = Job {
+    Job {
         command: vec!["bash".into(), path.into()],
         cwd: context.env.folder.join(&step.agent.cwd),
         env: variables.into_iter().collect(),
         timeout: Duration::MAX,
-    };
+    }
+}
+
+/// Runs the script; its prints are told while it runs.
+fn run(
+    context: &ExecutionContext,
+    env: &AgentEnv,
+    job: &Job,
+    prints: &mut PrintTeller,
+) -> Result<Finished> {
     let idle_timeout = context.idle_timeout;
     let mut decoder = Utf8Pieces::default();
     let mut told = Ok(());
@@ -170,7 +179,7 @@ fn run(
             }
         },
     };
-    let finished = process::run_watched(env.launcher(), &job, watch, &context.cancel)?;
+    let finished = process::run_watched(env.launcher(), job, watch, &context.cancel)?;
     told.map(|()| finished)
 }
 
