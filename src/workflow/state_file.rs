@@ -165,9 +165,16 @@ impl StateReader<'_> {
     }
 
     fn policy(&mut self, node: &Node) -> Option<Policy> {
-        let items = self.accept(node.list())?;
+        let items = match node.value {
+            NodeValue::Null => &[],
+            _ => self.accept(
+                node.list()
+                    .map_err(|mistake| in_key("allowed_transitions", mistake)),
+            )?,
+        };
         if items.is_empty() {
-            return self.refuse(&node.mistake("the policy is empty: nothing would be allowed"));
+            let message = "`allowed_transitions` is empty: nothing would be allowed";
+            return self.refuse(&node.mistake(message));
         }
         self.entry_count = items.len();
         let mut entries = Vec::new();
@@ -255,11 +262,8 @@ impl StateReader<'_> {
         key: &str,
         read: impl FnOnce(&Node) -> Result<T, Diagnostic>,
     ) -> Option<T> {
-        let result = read(value(entries, key)?).map_err(|mistake| Diagnostic {
-            message: format!("`{key}`: {}", mistake.message),
-            ..mistake
-        });
-        self.accept(result)
+        let result = read(value(entries, key)?);
+        self.accept(result.map_err(|mistake| in_key(key, mistake)))
     }
 
     fn warn_of_unknown_keys(&mut self, entries: &[NodeEntry], allowed: &[&str]) {
@@ -283,6 +287,14 @@ impl StateReader<'_> {
         self.findings
             .add(FindingLevel::Error, code::FRONT_MATTER, mistake);
         None
+    }
+}
+
+/// The mistake with the key whose value it is in.
+fn in_key(key: &str, mistake: Diagnostic) -> Diagnostic {
+    Diagnostic {
+        message: format!("`{key}`: {}", mistake.message),
+        ..mistake
     }
 }
 
