@@ -11,7 +11,7 @@ use crate::llm::tokens::BYTES_PER_TOKEN;
 use crate::llm::{Answer, Spent, TokenUsage};
 use crate::state::reason::Reason;
 
-/// A sum in USD that exceeds a limit by no more than this fits: both are rounded.
+/// A sum in USD may exceed a limit by this much: both are rounded.
 const ROUNDING: f64 = 1e-6;
 
 /// The limits of a run and the price of its model.

@@ -44,7 +44,7 @@ pub(crate) struct RecordedModel {
 /// A part of an answer that streams.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StreamedText<'a> {
-    /// The request is sent again: the answer begins anew.
+    /// The request is sent again: the answer starts from its beginning.
     Restarted,
     Piece(&'a str),
 }

@@ -45,7 +45,7 @@ pub(crate) fn is_complete(state: &LogState, line: u64) -> bool {
     true
 }
 
-/// The line of the last request of a session, up to `line`, that used environments or was told of their restart.
+/// The line of the last request of a session, up to `line`, that used environments or reported their restart.
 pub(crate) fn last_use_of_environments(state: &LogState, line: u64) -> Option<u64> {
     let mut next = Some(line);
     while let Some(line) = next {

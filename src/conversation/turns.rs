@@ -63,7 +63,7 @@ pub(crate) struct Conversation<'a> {
     notices: RestartNotices,
 }
 
-/// When the model is told that its environments were restarted.
+/// When a request reports that the environments were restarted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RestartNotices {
     /// In a conversation that is resumed, with the files that differ from what the log knows.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::llm::provider::Provider;
 use crate::process::sandbox::plan;
 use crate::source::finding::{Finding, FindingLevel};
-use crate::state::store::Root;
+use crate::state::store::{LOGS, Root, real_path};
 use crate::state::workflow::WorkflowOptions;
 use crate::workflow::lint::{entry_finding, lint};
 use crate::workflow::scope::WorkflowScope;
@@ -110,10 +110,10 @@ fn refuse_errors(findings: &[Finding]) -> Result<()> {
     let errors = findings
         .iter()
         .filter(|finding| finding.level == FindingLevel::Error);
-    let errors: Vec<String> = errors.map(ToString::to_string).collect();
+    let errors: Vec<Finding> = errors.cloned().collect();
     match errors.is_empty() {
         true => Ok(()),
-        false => Err(Error::Spec(errors.join("\n"))),
+        false => Err(Error::Findings(errors)),
     }
 }
 
@@ -176,6 +176,10 @@ fn project_dir(
         return Err(refuse("it is not a directory"));
     }
     refuse_colon(&real)?;
+    let root = real_path(&env.root);
+    if real.starts_with(root.join(LOGS)) {
+        return Err(refuse("it is in logs/ of the root"));
+    }
     let home = env.home().and_then(|home| home.canonicalize().ok());
     let is_too_much = real == Path::new("/") || home.is_some_and(|home| home.starts_with(&real));
     match is_too_much && !arguments.no_sandbox {

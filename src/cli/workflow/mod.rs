@@ -196,7 +196,12 @@ fn start(
         log.note(format!("warning: {warning}"))?;
     }
     wiring::record_sandbox(config, settings, context)?;
-    run.save()
+    run.save()?;
+    match run.root.real_path().starts_with(&settings.folder) {
+        // Programs may write in the root; the state must stay covered in their sandbox from now on.
+        true => run.root.keep_spare(),
+        false => Ok(()),
+    }
 }
 
 /// A state that is not as it was when the run began may lead elsewhere.

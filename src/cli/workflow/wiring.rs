@@ -137,7 +137,7 @@ pub(super) fn attach(
 pub(super) fn assemble(
     config: &mut WorkflowConfig,
     settings: &RunSettings,
-    (mut root, state): (Root, WorkflowState),
+    (root, state): (Root, WorkflowState),
     opened: OpenedWorkflow,
     cancel: CancelToken,
 ) -> Result<WorkflowRun> {
@@ -145,10 +145,6 @@ pub(super) fn assemble(
     allow_many_files();
     if settings.options.project_dir.is_none() {
         root.directory("workspace")?;
-    }
-    if root.real_path().starts_with(&settings.folder) {
-        // Programs may write in the root, and the state must stay covered in their sandbox.
-        root.keep_spare()?;
     }
     let recorded = config.replay.take();
     let (replay, recorded) = recorded.map(|run| (run.replay, run.workflow_log)).unzip();

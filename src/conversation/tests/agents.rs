@@ -73,7 +73,7 @@ fn the_budget_is_reserved_for_all_requests_under_way() {
     let server = server(&["x"; 8]);
     // The worst case of a request is a little more than its 1,000 output tokens.
     let budget = priced(0.0035);
-    // Answers cost nothing, so that whoever waits for a reservation gets it in the end.
+    // Answers cost nothing, so every request that waits for a reservation is sent at last.
     assert_eq!(ask_all(&agents, &server.url, budget), 8);
     // At every line, what is used and what is reserved fits.
     let mut usage = UsageLog::default();
