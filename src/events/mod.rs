@@ -17,7 +17,7 @@ use crate::state::reason::Reason;
 /// The only agent of a build.
 pub(crate) const MAIN_AGENT: &str = "main";
 
-/// Stands for the run of a workflow in events that belong to no agent.
+/// The `agent_id` of events that belong to the run of a workflow and not to one of its agents.
 pub(crate) const RUN_AGENT: &str = "run";
 
 /// Which conversation of an agent. The log holds its fields among those of the event.

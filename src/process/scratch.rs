@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
@@ -37,13 +38,39 @@ pub(crate) struct ScratchDir {
 impl ScratchDir {
     /// Creates the directory of `root` for a purpose below `temporary`, empty.
     pub(crate) fn create(temporary: &Path, root: &Path, purpose: &str) -> Result<ScratchDir> {
-        let mut path = path_of(temporary, root)?.into_os_string();
-        path.push(format!("-{purpose}"));
-        let path = PathBuf::from(path);
+        let path = path_for(temporary, root, purpose)?;
         claim(&path)
             .and_then(|()| empty(&path))
             .map_err(|source| Error::io("use", &path, source))?;
         Ok(ScratchDir { path })
+    }
+
+    /// The directory of `root` for a purpose that several users in this process share; it is removed with the last one.
+    pub(crate) fn create_shared(temporary: &Path, root: &Path, purpose: &str) -> Result<UsedDir> {
+        let mut used = used_dirs();
+        let path = path_for(temporary, root, purpose)?;
+        let known = used.iter().filter_map(Weak::upgrade);
+        let known = known.into_iter().find(|known| known.path == path);
+        let directory = known.map_or_else(
+            || ScratchDir::create(temporary, root, purpose).map(Arc::new),
+            Ok,
+        )?;
+        Ok(UsedDir::register(directory, &mut used))
+    }
+
+    /// The first directory of `root` for a purpose that nothing in this process uses.
+    pub(crate) fn create_free(temporary: &Path, root: &Path, purpose: &str) -> Result<UsedDir> {
+        let mut used = used_dirs();
+        let names = (1..).map(|number| format!("{purpose}-{number}"));
+        for name in std::iter::once(purpose.to_owned()).chain(names) {
+            let path = path_for(temporary, root, &name)?;
+            let mut known = used.iter().filter_map(Weak::upgrade);
+            if !known.any(|known| known.path == path) {
+                let directory = Arc::new(ScratchDir::create(temporary, root, &name)?);
+                return Ok(UsedDir::register(directory, &mut used));
+            }
+        }
+        Err(Error::Bug("no free name for a directory".into()))
     }
 
     /// The same for one agent of a run, for input and output of its scripts.
@@ -87,6 +114,51 @@ impl Drop for ScratchDir {
     fn drop(&mut self) {
         let _ = empty(&self.path).and_then(|()| fs::remove_dir(&self.path));
     }
+}
+
+/// The directories that are in use in this process and may be wanted by several users.
+static USED_DIRS: Mutex<Vec<Weak<ScratchDir>>> = Mutex::new(Vec::new());
+
+fn used_dirs() -> MutexGuard<'static, Vec<Weak<ScratchDir>>> {
+    let mut used = USED_DIRS.lock().unwrap_or_else(PoisonError::into_inner);
+    used.retain(|known| known.strong_count() > 0);
+    used
+}
+
+/// A directory that other users in this process know of. Removed with the last user.
+#[derive(Debug)]
+pub(crate) struct UsedDir {
+    directory: Option<Arc<ScratchDir>>,
+    path: PathBuf,
+}
+
+impl UsedDir {
+    fn register(directory: Arc<ScratchDir>, used: &mut Vec<Weak<ScratchDir>>) -> UsedDir {
+        used.push(Arc::downgrade(&directory));
+        UsedDir {
+            path: directory.path.clone(),
+            directory: Some(directory),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for UsedDir {
+    fn drop(&mut self) {
+        // The lock keeps another user from finding a directory that is being removed.
+        let _used = used_dirs();
+        drop(self.directory.take());
+    }
+}
+
+/// The path of `root` for a purpose.
+fn path_for(temporary: &Path, root: &Path, purpose: &str) -> Result<PathBuf> {
+    let mut path = path_of(temporary, root)?.into_os_string();
+    path.push(format!("-{purpose}"));
+    Ok(path.into())
 }
 
 /// The path of `root` below `temporary`, in a directory of this user.
@@ -399,6 +471,27 @@ mod tests {
             assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "{index}");
         }
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn users_in_one_process_share_a_directory_or_have_their_own() {
+        let temporary = tempfile::tempdir().unwrap();
+        let root = Path::new("/shared");
+        let shared = || ScratchDir::create_shared(temporary.path(), root, "s").unwrap();
+        let (first, second) = (shared(), shared());
+        let path = first.path().to_owned();
+        assert_eq!(path, second.path());
+        drop(first);
+        assert!(path.is_dir());
+        drop(second);
+        assert!(!path.exists());
+        let free = || ScratchDir::create_free(temporary.path(), root, "f").unwrap();
+        let (first, second) = (free(), free());
+        assert_ne!(first.path(), second.path());
+        let path = first.path().to_owned();
+        drop(first);
+        assert!(!path.exists() && second.path().is_dir());
+        assert_eq!(free().path(), path);
     }
 
     #[test]

@@ -127,14 +127,14 @@ struct Scheduler<'a> {
 impl Scheduler<'_> {
     fn go(&mut self) -> Result<()> {
         loop {
-            if self.stop.is_none() {
-                self.schedule();
-                self.ask_person();
-                while self.busy.len() < self.run.jobs
-                    && let Some(id) = self.ready.pop_front()
-                {
-                    self.start(&id)?;
-                }
+            self.schedule();
+            self.ask_person();
+            while self.stop.is_none()
+                && self.busy.len() < self.run.jobs
+                && let Some(id) = self.ready.pop_front()
+            {
+                let started = self.start(&id);
+                self.note_stop(started);
             }
             let has_question = self.stop.is_none() && !self.asked.is_empty();
             if self.busy.is_empty() && !has_question {
@@ -146,7 +146,8 @@ impl Scheduler<'_> {
                 self.note_stop(handled);
             }
             if self.stop.is_none() {
-                self.run.save()?;
+                let saved = self.run.save();
+                self.note_stop(saved);
             }
         }
     }

@@ -193,7 +193,7 @@ fn start(
         log.progress(message)?;
     }
     for warning in &config.warnings {
-        log.note(format!("warning: {warning}"))?;
+        log.note(format!("warning: {}", warning.summary()))?;
     }
     wiring::record_sandbox(config, settings, context)?;
     run.save()?;

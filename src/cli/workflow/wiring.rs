@@ -38,6 +38,9 @@ use crate::workflow::models::{Connect, ModelPool};
 use crate::workflow::workflow_log::WorkflowLog;
 use crate::workflow::{WorkflowEnd, WorkflowRun};
 
+/// Enough descriptors for thousands of agents.
+const MANY_FILES: u64 = 16_384;
+
 /// The log of a run, opened, and what its lines say.
 pub(super) struct OpenedLogFile {
     journal: Journal,
@@ -182,9 +185,14 @@ pub(super) fn assemble(
 /// Each living agent holds a few descriptors; the soft limit is often 1,024.
 fn allow_many_files() {
     let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // A lower limit only bounds the number of agents.
-    let _ = setrlimit(Resource::Nofile, limit);
+    let most = limit
+        .maximum
+        .map_or(MANY_FILES, |most| most.min(MANY_FILES));
+    if limit.current.is_some_and(|current| current < most) {
+        limit.current = Some(most);
+        // A lower limit only bounds the number of agents.
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
 }
 
 fn workflow_env(config: &WorkflowConfig, settings: &RunSettings, root: &Root) -> WorkflowEnv {

@@ -19,7 +19,7 @@ use crate::llm::mcp::server::McpServer;
 use crate::llm::mcp::{RELAY_COMMAND, Toolbox};
 use crate::llm::message::Answer;
 use crate::process::Job;
-use crate::process::scratch::ScratchDir;
+use crate::process::scratch::{ScratchDir, UsedDir};
 
 /// After so many of its own retries in a row the server counts as unavailable.
 const RETRIES_IN_A_ROW: u32 = 4;
@@ -66,7 +66,7 @@ const VARIABLES: [(&str, &str); 8] = [
 struct ServedTools<'a> {
     toolbox: &'a mut dyn Toolbox,
     server: McpServer,
-    _directory: ScratchDir,
+    _directory: UsedDir,
 }
 
 impl ClaudeCode {
@@ -84,8 +84,8 @@ impl ClaudeCode {
         }
         let tools = toolbox.map(|toolbox| ServedTools::open(setup, toolbox));
         let tools = tools.transpose().map_err(not_started)?;
-        let directory =
-            ScratchDir::create(&setup.temporary, &setup.root, PROGRAM).map_err(not_started)?;
+        let directory = ScratchDir::create_shared(&setup.temporary, &setup.root, PROGRAM)
+            .map_err(not_started)?;
         let (arguments, prompt) = arguments_and_prompt(request, session, &start);
         let mut command = vec![setup.program.clone().into_os_string()];
         command.extend(arguments);
@@ -177,7 +177,7 @@ impl ClaudeSetup {
 
 impl<'a> ServedTools<'a> {
     fn open(setup: &ClaudeSetup, toolbox: &'a mut dyn Toolbox) -> Result<ServedTools<'a>, Error> {
-        let directory = ScratchDir::create(&setup.temporary, &setup.root, SERVER_DIRECTORY)?;
+        let directory = ScratchDir::create_free(&setup.temporary, &setup.root, SERVER_DIRECTORY)?;
         let server = McpServer::open(directory.path())
             .map_err(|error| Error::io("listen in", directory.path(), error))?;
         Ok(ServedTools {

@@ -264,7 +264,9 @@ impl StateVisit<'_> {
         };
         let (transition, is_implicit) = match read {
             Ok(transition) => (transition, false),
-            Err(Mistake::NoTag) => (implicit().ok_or(Mistake::NoTag)?, true),
+            Err(mistake @ (Mistake::NoTag | Mistake::ForeignTag(_))) => {
+                (implicit().ok_or(mistake)?, true)
+            }
             Err(mistake) => return Err(mistake),
         };
         if let Some(policy) = policy.filter(|_| !is_implicit) {
