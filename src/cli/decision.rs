@@ -50,7 +50,7 @@ impl FreshStart {
 }
 
 /// What `state.json` asks for.
-enum NextStep {
+enum LoadedBuild {
     Over(Box<RunState>),
     Resume(Box<RunState>),
     New(FreshStart),
@@ -59,9 +59,9 @@ enum NextStep {
 pub(super) fn decide(config: &RunConfig, env: &CliEnv, root: &Root) -> Result<RunDecision> {
     let loaded = root.load()?;
     let (state, fresh) = match next_step(config, root, &loaded)? {
-        NextStep::Over(state) => return Ok(RunDecision::Over(state)),
-        NextStep::Resume(state) => (*state, None),
-        NextStep::New(fresh) => (config.new_run(), Some(fresh)),
+        LoadedBuild::Over(state) => return Ok(RunDecision::Over(state)),
+        LoadedBuild::Resume(state) => (*state, None),
+        LoadedBuild::New(fresh) => (config.new_run(), Some(fresh)),
     };
     let resources = RunResources::find(config, env)?;
     let mode = resources.sandbox.as_ref().map(|found| found.mode);
@@ -78,32 +78,34 @@ pub(super) fn decide(config: &RunConfig, env: &CliEnv, root: &Root) -> Result<Ru
     })))
 }
 
-fn next_step(config: &RunConfig, root: &Root, loaded: &LoadedState) -> Result<NextStep> {
-    let fresh = |message| Ok(NextStep::New(FreshStart::with_message(message)));
+fn next_step(config: &RunConfig, root: &Root, loaded: &LoadedState) -> Result<LoadedBuild> {
+    let fresh = |message| Ok(LoadedBuild::New(FreshStart::with_message(message)));
     match loaded {
         LoadedState::Workflow(_) | LoadedState::CorruptWorkflow(_) => Err(Error::Usage(
             "the root has the run of a workflow\nhelp: `orchestrator reset` deletes its state, \
              or use another --root"
                 .into(),
         )),
-        LoadedState::Nothing => Ok(NextStep::New(FreshStart::default())),
+        LoadedState::Nothing => Ok(LoadedBuild::New(FreshStart::default())),
         LoadedState::Corrupt(problem) if config.starts_over => {
             fresh(format!("state.json was corrupt: {problem}"))
         }
         LoadedState::Corrupt(problem) => {
-            record_corruption(config, root, &problem.to_string()).map(NextStep::Over)
+            record_corruption(config, root, &problem.to_string()).map(LoadedBuild::Over)
         }
         LoadedState::Build(state) if config.starts_over => {
             fresh(format!("the run {} is thrown away", state.run_id))
         }
         LoadedState::Build(state) if state.reason == Some(Reason::StateCorrupt) => {
-            Ok(NextStep::Over(state.clone()))
+            Ok(LoadedBuild::Over(state.clone()))
         }
         LoadedState::Build(state) if state.spec_hash != config.inputs.hash => {
-            replace_run(root, state).map(NextStep::New)
+            replace_run(root, state).map(LoadedBuild::New)
         }
-        LoadedState::Build(state) if state.phase.is_terminal() => Ok(NextStep::Over(state.clone())),
-        LoadedState::Build(state) => Ok(NextStep::Resume(state.clone())),
+        LoadedState::Build(state) if state.phase.is_terminal() => {
+            Ok(LoadedBuild::Over(state.clone()))
+        }
+        LoadedState::Build(state) => Ok(LoadedBuild::Resume(state.clone())),
     }
 }
 

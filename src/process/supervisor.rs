@@ -179,12 +179,12 @@ fn watch(
     after: AfterCommand,
 ) -> JobEnd {
     let mut ended = None;
-    let mut next = NextStep::Wait;
-    while ended.is_none() && next == NextStep::Wait {
+    let mut next = AfterEvent::Wait;
+    while ended.is_none() && next == AfterEvent::Wait {
         next = wait_for_event(started, control, sigchld);
         reap(started, &mut ended);
     }
-    if after == AfterCommand::Linger && next != NextStep::EndNow {
+    if after == AfterCommand::Linger && next != AfterEvent::EndNow {
         terminate_gracefully(started, sigchld);
     }
     // A status from here on is the effect of our own signals.
@@ -210,7 +210,7 @@ fn terminate_gracefully(started: &StartedCommand, sigchld: &mut UnixStream) {
 
 /// What to do after an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum NextStep {
+enum AfterEvent {
     Wait,
     EndSoon,
     EndNow,
@@ -221,7 +221,7 @@ fn wait_for_event(
     started: &StartedCommand,
     control: &UnixStream,
     sigchld: &mut UnixStream,
-) -> NextStep {
+) -> AfterEvent {
     let has_request = {
         let init = started.inner.as_ref().map(|inner| &inner.init);
         let streams = [Some(control), Some(&*sigchld), init];
@@ -239,7 +239,7 @@ fn wait_for_event(
     if has_request {
         handle_request(started, control, sigchld)
     } else {
-        NextStep::Wait
+        AfterEvent::Wait
     }
 }
 
@@ -248,7 +248,7 @@ fn handle_request(
     started: &StartedCommand,
     control: &UnixStream,
     sigchld: &mut UnixStream,
-) -> NextStep {
+) -> AfterEvent {
     let reply = match wire::receive(control) {
         Ok(Request::SignalGroup(number)) => {
             let signal = Signal::from_named_raw(number);
@@ -270,11 +270,11 @@ fn handle_request(
             live.retain(|(_, outer)| process_tree::is_alive(*outer));
             Reply::Live(live.into_iter().map(|(inner, _)| inner).collect())
         }
-        Ok(Request::EndSoon) => return NextStep::EndSoon,
-        Err(_) => return NextStep::EndNow,
+        Ok(Request::EndSoon) => return AfterEvent::EndSoon,
+        Err(_) => return AfterEvent::EndNow,
     };
     let _ = wire::send(control, &reply);
-    NextStep::Wait
+    AfterEvent::Wait
 }
 
 /// Interrupts what runs in the foreground, and repeats it for forks that were just starting a program.

@@ -24,12 +24,12 @@ pub struct SafePath(String);
 impl SafePath {
     /// Returns the path in its one spelling (`./a//b/` is `a/b`), or why it is refused.
     pub fn parse(text: &str) -> Result<SafePath, Violation> {
-        check_text(text).map_err(|rule| Violation::new(text, rule))?;
+        check_text(text).map_err(|rule| Violation::new(text, rule.to_string()))?;
         let components: Vec<&str> = text
             .split('/')
             .filter(|part| !part.is_empty() && *part != ".")
             .collect();
-        check_components(&components).map_err(|rule| Violation::new(text, rule))?;
+        check_components(&components).map_err(|rule| Violation::new(text, rule.to_string()))?;
         Ok(SafePath(components.join("/")))
     }
 
@@ -80,24 +80,43 @@ impl fmt::Display for SafePath {
     }
 }
 
-const RELATIVE_ONLY: &str = "paths are relative to the workspace, never absolute";
+/// The rule that a path breaks.
+#[derive(Debug, thiserror::Error)]
+enum PathRule {
+    #[error("a path has at most {MAX_PATH_BYTES} bytes; this one has {0}")]
+    TooLong(usize),
+    #[error("paths are relative to the workspace, never absolute")]
+    Absolute,
+    #[error("the character U+{:04X} is not allowed in a path", u32::from(*.0))]
+    Character(char),
+    #[error("a path names a file below the workspace; this one is empty")]
+    Empty,
+    #[error("\"..\" leads out of the workspace")]
+    Parent,
+    #[error("a path has at most {MAX_COMPONENTS} components; this one has {0}")]
+    TooDeep(usize),
+    #[error("a path does not begin with \"-\": programs take it for an option")]
+    Option,
+    #[error("a path does not begin with a drive letter")]
+    Drive,
+    #[error("a name has at most {MAX_COMPONENT_BYTES} bytes; one here has {0}")]
+    LongName(usize),
+    #[error("a name does not end with a blank or a dot: other systems drop it")]
+    DroppedEnd,
+    #[error("\".git\" holds hooks and settings that git runs, and is never written")]
+    Git,
+}
 
 /// The rules on the text as a whole.
-fn check_text(text: &str) -> Result<(), String> {
+fn check_text(text: &str) -> Result<(), PathRule> {
     if text.len() > MAX_PATH_BYTES {
-        return Err(format!(
-            "a path has at most {MAX_PATH_BYTES} bytes; this one has {}",
-            text.len()
-        ));
+        return Err(PathRule::TooLong(text.len()));
     }
     if text.starts_with('/') {
-        return Err(RELATIVE_ONLY.to_owned());
+        return Err(PathRule::Absolute);
     }
     if let Some(found) = text.chars().find(|c| is_refused(*c)) {
-        return Err(format!(
-            "the character U+{:04X} is not allowed in a path",
-            u32::from(found)
-        ));
+        return Err(PathRule::Character(found));
     }
     Ok(())
 }
@@ -109,44 +128,36 @@ fn is_refused(c: char) -> bool {
 }
 
 /// The rules on the components together, then on each.
-fn check_components(components: &[&str]) -> Result<(), String> {
+fn check_components(components: &[&str]) -> Result<(), PathRule> {
     let Some(first) = components.first() else {
-        return Err("a path names a file below the workspace; this one is empty".to_owned());
+        return Err(PathRule::Empty);
     };
     if components.contains(&"..") {
-        return Err("\"..\" leads out of the workspace".to_owned());
+        return Err(PathRule::Parent);
     }
     if components.len() > MAX_COMPONENTS {
-        return Err(format!(
-            "a path has at most {MAX_COMPONENTS} components; this one has {}",
-            components.len()
-        ));
+        return Err(PathRule::TooDeep(components.len()));
     }
     if first.starts_with('-') {
-        return Err("a path does not begin with \"-\": programs take it for an option".to_owned());
+        return Err(PathRule::Option);
     }
     if matches!(first.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic()) {
-        return Err("a path does not begin with a drive letter".to_owned());
+        return Err(PathRule::Drive);
     }
     components
         .iter()
         .try_for_each(|component| check_component(component))
 }
 
-fn check_component(component: &str) -> Result<(), String> {
+fn check_component(component: &str) -> Result<(), PathRule> {
     if component.len() > MAX_COMPONENT_BYTES {
-        return Err(format!(
-            "a name has at most {MAX_COMPONENT_BYTES} bytes; one here has {}",
-            component.len()
-        ));
+        return Err(PathRule::LongName(component.len()));
     }
     if component.ends_with(|c: char| c == '.' || c.is_whitespace()) {
-        return Err("a name does not end with a blank or a dot: other systems drop it".to_owned());
+        return Err(PathRule::DroppedEnd);
     }
     if component.eq_ignore_ascii_case(".git") {
-        return Err(
-            "\".git\" holds hooks and settings that git runs, and is never written".to_owned(),
-        );
+        return Err(PathRule::Git);
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use crate::workspace::snapshot::Snapshot;
-use crate::workspace::tests::{TestDir, mount, unmount, write};
+use crate::workspace::tests::{TestDir, as_ordinary_user, mount, unmount, write};
 use crate::workspace::{PathError, ProjectDir, ReadOutcome};
 
 const NEW: &str = "new";
@@ -433,24 +433,20 @@ fn the_editor_alone_reads_what_is_mounted() {
 
 #[test]
 fn permissions_stop_the_editor_alone() {
-    if rustix::process::geteuid().is_root() {
-        return;
-    }
-    for (locked, mode) in [("d", 0o500), ("d/f", 0o400), ("d", 0o000)] {
-        for caller in CALLERS {
-            let dir = TestDir::new();
-            let done = attempt(caller, &dir, "d/f", |dir| dir.chmod(locked, mode));
-            assert_eq!(
-                done,
-                caller != Caller::Editor,
-                "{caller:?} {locked} {mode:o}"
-            );
-            dir.chmod("d", 0o700);
-            dir.chmod("d/f", 0o600);
-            let expected = if done { NEW } else { "old" };
-            assert_eq!(dir.read("d/f"), expected, "{caller:?} {locked} {mode:o}");
+    as_ordinary_user(|| {
+        for (locked, mode) in [("d", 0o500), ("d/f", 0o400), ("d", 0o000)] {
+            for caller in CALLERS {
+                let dir = TestDir::new();
+                let done = attempt(caller, &dir, "d/f", |dir| dir.chmod(locked, mode));
+                let name = format!("{caller:?} {locked} {mode:o}");
+                assert_eq!(done, caller != Caller::Editor, "{name}");
+                dir.chmod("d", 0o700);
+                dir.chmod("d/f", 0o600);
+                let expected = if done { NEW } else { "old" };
+                assert_eq!(dir.read("d/f"), expected, "{name}");
+            }
         }
-    }
+    });
 }
 
 #[test]

@@ -173,11 +173,41 @@ fn delete(path: &str) -> FileChange {
 
 /// Mounts `what` over `dir`, where that is allowed.
 fn mount(what: &Path, dir: &Path) -> bool {
-    std::process::Command::new("mount")
+    let output = std::process::Command::new("mount")
         .arg("--bind")
         .args([what, dir])
-        .output()
-        .is_ok_and(|o| o.status.success())
+        .output();
+    can_run(
+        output.is_ok_and(|output| output.status.success()),
+        "a bind mount",
+    )
+}
+
+/// Whether a test can run that needs something; with `CI` set it has to.
+fn can_run(is_there: bool, what: &str) -> bool {
+    assert!(
+        is_there || std::env::var_os("CI").is_none(),
+        "this test needs {what}"
+    );
+    if !is_there {
+        println!("skipped: this test needs {what}");
+    }
+    is_there
+}
+
+/// Runs a test as a user that permissions bind, also where the tests run as root.
+fn as_ordinary_user(test: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            if rustix::process::geteuid().is_root() {
+                let nobody = rustix::process::Uid::from_raw(65534);
+                // The user of this thread alone.
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("setresuid");
+            }
+            test();
+        });
+        thread.join().expect("the test as an ordinary user");
+    });
 }
 
 fn unmount(dir: &Path) {
