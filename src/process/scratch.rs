@@ -255,7 +255,7 @@ pub(super) fn name_of(root: &Path) -> String {
     short_hash(root.as_os_str().as_bytes())
 }
 
-/// The part of a directory name that stands for an agent: a hash, since an id may be long and contain anything.
+/// The part of a directory name that identifies an agent: a hash, since an id may be long and contain anything.
 fn name_of_agent(agent: &str) -> String {
     short_hash(agent.as_bytes())
 }

@@ -590,3 +590,6 @@ fn id_prefix(parent: &str, state: &str) -> String {
     let name: String = stem(state).chars().take(ID_CHARACTERS).collect();
     format!("{parent}_{}", name.to_lowercase())
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::conversation::agent::Agent;
-use crate::conversation::model_call::{RecordedModel, SessionRef, StreamedText};
+use crate::conversation::budget::Budget;
+use crate::conversation::history::RecordedAnswer;
+use crate::conversation::model_call::{RecordedModel, SessionRef, StreamedText, TextListener};
 use crate::conversation::session::{exchanges_until, last_use_of_environments};
 use crate::conversation::state::{ConversationState, TurnRules};
 use crate::conversation::toolset::Toolset;
@@ -50,7 +52,7 @@ impl StateExecutor for MarkdownExecutor {
     ) -> Result<StepOutcome> {
         let state = match read_state(context, &step.agent.state) {
             Ok(state) => state,
-            Err(problem) => return Ok(StepOutcome::Failed(problem)),
+            Err(failed) => return Ok(failed),
         };
         let idle_timeout = match state.timeout.unwrap_or(context.idle_timeout) {
             Duration::ZERO => Duration::MAX,
@@ -72,21 +74,22 @@ impl StateExecutor for MarkdownExecutor {
     }
 }
 
+/// The state as its file is now, or the failure of the step.
 fn read_state(
     context: &ExecutionContext,
     file: &str,
-) -> std::result::Result<MarkdownState, String> {
+) -> std::result::Result<MarkdownState, StepOutcome> {
     let bytes = context
         .scope
         .read(file)
-        .map_err(|error| format!("cannot read {file}: {error}"))?;
+        .map_err(|error| StepOutcome::Failed(format!("cannot read {file}: {error}")))?;
     let (state, findings) = read_markdown(file, &bytes);
     let errors = findings
         .iter()
         .filter(|finding| finding.level == FindingLevel::Error)
         .map(|finding| format!("{}:{}: {}", finding.file, finding.line, finding.message));
     let errors = errors.collect::<Vec<_>>().join("; ");
-    state.ok_or(errors)
+    state.ok_or(StepOutcome::Failed(errors))
 }
 
 /// A visit of a markdown state.
@@ -117,9 +120,12 @@ impl StateVisit<'_> {
             let text = "the log lacks a part of the agent's session";
             return Err(Error::StateCorrupt(text.into()));
         };
-        let prints = Arc::new(Mutex::new(PrintTeller::new(self.step.log.clone())));
-        model.on_text = Some(text_listener(prints.clone()));
-        let budget = model.budget;
+        let mut answers = AnswerWatch {
+            prints: Arc::new(Mutex::new(PrintTeller::new(self.step.log.clone()))),
+            budget: model.budget,
+            cost_usd: Some(0.0),
+        };
+        model.on_text = Some(answers.text_listener());
         let session = self.session(&agent);
         let limits = TimeLimit::starting_now(NO_LIMIT);
         let mut conversation =
@@ -129,41 +135,42 @@ impl StateVisit<'_> {
         if let Err(unusable) = conversation.catch_up((Objection::Reminder, "")) {
             return Ok(self.failed(&unusable));
         }
-        let mut cost = Some(0.0);
         loop {
-            let end = conversation.run(&mut |answer| {
-                let Some(Ok(answer)) = answer else {
-                    return Ok(());
-                };
-                cost = cost.zip(budget.cost(answer)).map(|(sum, cost)| sum + cost);
-                let mut prints = prints.lock().unwrap_or_else(PoisonError::into_inner);
-                prints.finish(&answer.text())
-            })?;
-            match end {
-                TurnEnd::Bound(Bound {
-                    reason: Reason::Budget,
-                    message,
-                }) => return Ok(StepOutcome::Paused(Reason::Budget, message)),
-                TurnEnd::Bound(bound) => return Ok(self.failed(&bound.message)),
-                TurnEnd::Unusable(unusable) => return Ok(self.failed(&unusable)),
-                TurnEnd::Ended => {}
+            let end = conversation.run(&mut |answer| answers.answered(answer))?;
+            if let Some(outcome) = self.stopped(end) {
+                return Ok(outcome);
             }
-            let mistake = match self.chosen(conversation.state()) {
+            match self.chosen(conversation.state()) {
                 Ok(chosen) => {
                     let line = conversation.state().line;
-                    return Ok(moved(chosen, session.id, line, cost));
+                    return Ok(moved(chosen, session.id, line, answers.cost_usd));
                 }
-                Err(mistake) => mistake,
-            };
-            let turns = 1 + conversation.state().objections(Objection::Reminder);
-            match &self.state.policy {
-                Some(policy) if turns < MAX_TURNS => {
-                    let text = policy.reminder(&mistake, &self.step.values(self.context));
-                    conversation.object(Objection::Reminder, text);
-                }
-                _ => return Ok(self.failed(&mistake)),
+                Err(mistake) => match self.reminder(conversation.state(), &mistake) {
+                    Some(text) => conversation.object(Objection::Reminder, text),
+                    None => return Ok(self.failed(&mistake)),
+                },
             }
         }
+    }
+
+    /// The outcome of a turn that ended without a final message.
+    fn stopped(&self, end: TurnEnd) -> Option<StepOutcome> {
+        match end {
+            TurnEnd::Ended => None,
+            TurnEnd::Bound(Bound {
+                reason: Reason::Budget,
+                message,
+            }) => Some(StepOutcome::Paused(Reason::Budget, message)),
+            TurnEnd::Bound(bound) => Some(self.failed(&bound.message)),
+            TurnEnd::Unusable(unusable) => Some(self.failed(&unusable)),
+        }
+    }
+
+    /// The follow-up after a mistake, while the visit has turns left and the state a policy.
+    fn reminder(&self, conversation: &ConversationState, mistake: &Mistake) -> Option<String> {
+        let turns = 1 + conversation.objections(Objection::Reminder);
+        let policy = self.state.policy.as_ref().filter(|_| turns < MAX_TURNS)?;
+        Some(policy.reminder(mistake, &self.step.values(self.context)))
     }
 
     fn failed(&self, problem: &dyn std::fmt::Display) -> StepOutcome {
@@ -298,18 +305,36 @@ fn moved(
     })
 }
 
-/// Tells the prints of an answer while it streams.
-fn text_listener(
+/// Watches the answers of a visit: what they print, and what they cost.
+struct AnswerWatch {
     prints: Arc<Mutex<PrintTeller>>,
-) -> Box<dyn FnMut(StreamedText<'_>) -> Result<()> + Send> {
-    Box::new(move |part| {
-        let mut prints = prints.lock().unwrap_or_else(PoisonError::into_inner);
-        match part {
-            StreamedText::Restarted => {
-                prints.restart();
-                Ok(())
+    budget: Budget,
+    cost_usd: Option<f64>,
+}
+
+impl AnswerWatch {
+    /// Tells the prints of an answer while it streams.
+    fn text_listener(&self) -> TextListener {
+        let prints = self.prints.clone();
+        Box::new(move |part| {
+            let mut prints = prints.lock().unwrap_or_else(PoisonError::into_inner);
+            match part {
+                StreamedText::Restarted => {
+                    prints.restart();
+                    Ok(())
+                }
+                StreamedText::Piece(text) => prints.piece(text),
             }
-            StreamedText::Piece(text) => prints.piece(text),
-        }
-    })
+        })
+    }
+
+    fn answered(&mut self, answer: Option<&RecordedAnswer>) -> Result<()> {
+        let Some(Ok(answer)) = answer else {
+            return Ok(());
+        };
+        let sum = self.cost_usd.zip(self.budget.cost(answer));
+        self.cost_usd = sum.map(|(sum, cost)| sum + cost);
+        let mut prints = self.prints.lock().unwrap_or_else(PoisonError::into_inner);
+        prints.finish(&answer.text())
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::workflow::executors::step::{
     ExecutionContext, StateExecutor, Step, StepOutcome, StepResult, directories,
 };
 use crate::workflow::prints::PrintTeller;
-use crate::workflow::transition::read_transition;
+use crate::workflow::transition::{Mistake, read_transition};
 
 /// The most that a script may print, and write to its output file.
 const MAX_OUTPUT: usize = 10_000_000;
@@ -65,8 +65,8 @@ impl StateExecutor for ScriptExecutor {
             return Ok(StepOutcome::Failed(format!("{file}: {problem}{stderr}")));
         }
         prints.finish(&stdout)?;
-        Ok(conclude(context, step, env, &stdout)
-            .unwrap_or_else(|problem| StepOutcome::Failed(format!("{file}: {problem}"))))
+        let concluded = conclude(context, step, env, &stdout);
+        Ok(concluded.unwrap_or_else(|problem| StepOutcome::Failed(format!("{file}: {problem}"))))
     }
 }
 
@@ -263,24 +263,36 @@ fn record(
     })
 }
 
+/// What is wrong with the output of a script that succeeded.
+#[derive(Debug, thiserror::Error)]
+enum OutputProblem {
+    #[error(transparent)]
+    Transition(#[from] Mistake),
+    #[error("ORCHESTRATOR_OUTPUT_FILE is a link")]
+    Link,
+    #[error("ORCHESTRATOR_OUTPUT_FILE is not a regular file")]
+    NotRegular,
+    #[error("ORCHESTRATOR_OUTPUT_FILE has more than {MAX_OUTPUT} bytes")]
+    TooLarge,
+    #[error("cannot read ORCHESTRATOR_OUTPUT_FILE: {0}")]
+    Unreadable(#[from] io::Error),
+}
+
 /// The transition of a script that succeeded, or what is wrong with it.
 fn conclude(
     context: &ExecutionContext,
     step: &Step,
     env: &AgentEnv,
     stdout: &str,
-) -> std::result::Result<StepOutcome, String> {
-    let transition =
-        read_transition(stdout, &context.scope).map_err(|mistake| mistake.to_string())?;
+) -> std::result::Result<StepOutcome, OutputProblem> {
+    let transition = read_transition(stdout, &context.scope)?;
     let output = read_output(&env.exchange.path().join(OUTPUT))?;
-    let directories =
-        directories(context, step, &transition).map_err(|mistake| mistake.to_string())?;
     Ok(StepOutcome::Moved(StepResult {
+        directories: directories(context, step, &transition)?,
         transition: match output {
             Some(output) => transition.with_output(output),
             None => transition,
         },
-        directories,
         is_implicit: false,
         session: None,
         cost_usd: Some(0.0),
@@ -288,21 +300,19 @@ fn conclude(
 }
 
 /// The content of a script's output file, if it wrote one.
-fn read_output(path: &Path) -> std::result::Result<Option<String>, String> {
-    let refused = |problem: &str| Err(format!("ORCHESTRATOR_OUTPUT_FILE {problem}"));
+fn read_output(path: &Path) -> std::result::Result<Option<String>, OutputProblem> {
     match fs::symlink_metadata(path) {
         Err(_) => return Ok(None),
-        Ok(found) if found.is_symlink() => return refused("is a link"),
-        Ok(found) if !found.is_file() => return refused("is not a regular file"),
+        Ok(found) if found.is_symlink() => return Err(OutputProblem::Link),
+        Ok(found) if !found.is_file() => return Err(OutputProblem::NotRegular),
         Ok(_) => {}
     }
     let mut bytes = Vec::new();
-    let read = open_regular_file(path, OFlags::NOFOLLOW)
-        .and_then(|file| file.take(MAX_OUTPUT as u64 + 1).read_to_end(&mut bytes));
-    match read {
-        Err(error) => refused(&format!("cannot be read: {error}")),
-        Ok(_) if bytes.len() > MAX_OUTPUT => refused(&format!("has more than {MAX_OUTPUT} bytes")),
-        Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+    let file = open_regular_file(path, OFlags::NOFOLLOW)?;
+    file.take(MAX_OUTPUT as u64 + 1).read_to_end(&mut bytes)?;
+    match bytes.len() <= MAX_OUTPUT {
+        true => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        false => Err(OutputProblem::TooLarge),
     }
 }
 
