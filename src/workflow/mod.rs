@@ -26,7 +26,7 @@ pub(crate) mod template;
 pub(crate) mod transition;
 pub(crate) mod workflow_log;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -57,7 +57,16 @@ pub(crate) struct WorkflowRun {
 /// Somebody who can be asked now.
 pub(crate) trait Person: Send + Sync {
     /// Asks, and waits for the answer; `None` where there will be none.
-    fn ask(&self, agent_id: &str, question: &str) -> Option<String>;
+    fn ask(&self, question: &OpenQuestion) -> Option<String>;
+}
+
+/// The question of an agent.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenQuestion {
+    pub(crate) agent_id: String,
+    pub(crate) text: String,
+    /// It was asked in an earlier command, so that the console has not shown it.
+    pub(crate) is_old: bool,
 }
 
 /// How a run ended.
@@ -97,12 +106,14 @@ pub(crate) fn run(run: &mut WorkflowRun) -> Result<WorkflowEnd> {
         busy: HashSet::new(),
         asked: HashSet::new(),
         unanswered: HashSet::new(),
+        old_questions: HashSet::new(),
         runtimes: HashMap::new(),
         stop: None,
         run,
     };
     scheduler.announce()?;
     scheduler.take_recorded_answers()?;
+    scheduler.old_questions = scheduler.open_questions().into_keys().collect();
     scheduler.run.save()?;
     scheduler.go()?;
     Ok(scheduler.run.end())
@@ -119,6 +130,8 @@ struct Scheduler<'a> {
     asked: HashSet<String>,
     /// Agents whose question got no answer.
     unanswered: HashSet<String>,
+    /// Agents that asked before this command began.
+    old_questions: HashSet<String>,
     runtimes: HashMap<String, AgentRuntime>,
     /// Why nothing new is started.
     stop: Option<Error>,
@@ -344,26 +357,36 @@ impl Scheduler<'_> {
         answers.try_for_each(|(id, text)| self.run.answer(&id, text))
     }
 
-    /// Asks the person about the questions that are open, one thread for each that is new.
-    fn ask_person(&mut self) {
-        let Some(person) = self.run.person.clone() else {
-            return;
-        };
-        let open = self.run.context.facts(|log| {
+    /// The questions that are open, by agent.
+    fn open_questions(&self) -> BTreeMap<String, String> {
+        self.run.context.facts(|log| {
             let agents = log.agents().iter();
             let asking = agents.filter(|agent| agent.status == AgentStatus::Asking);
             let question = |agent: &AgentRecord| agent.error.clone().unwrap_or_default();
             asking
                 .map(|agent| (agent.id.clone(), question(agent)))
-                .collect::<Vec<_>>()
-        });
-        for (agent_id, question) in open {
+                .collect()
+        })
+    }
+
+    /// Asks the person about the questions that are open, one thread for each that is new.
+    fn ask_person(&mut self) {
+        let Some(person) = self.run.person.clone().filter(|_| self.stop.is_none()) else {
+            return;
+        };
+        for (agent_id, text) in self.open_questions() {
             if self.unanswered.contains(&agent_id) || !self.asked.insert(agent_id.clone()) {
                 continue;
             }
+            let question = OpenQuestion {
+                is_old: self.old_questions.remove(&agent_id),
+                agent_id,
+                text,
+            };
             let (person, queue) = (person.clone(), self.queue.clone());
             let ask = move || {
-                let answer = person.ask(&agent_id, &question);
+                let answer = person.ask(&question);
+                let agent_id = question.agent_id;
                 queue.send(Message::Answered { agent_id, answer });
             };
             // Without a thread the question stays open.
@@ -444,5 +467,8 @@ fn stopped_text(agent: &AgentRecord) -> String {
         AgentStatus::Failed | AgentStatus::Running | AgentStatus::Waiting => "failed",
     };
     let why = agent.error.as_deref().unwrap_or_default();
-    format!("{} {what} at {}: {why}", agent.id, agent.state)
+    match why.starts_with(&agent.state) {
+        true => format!("{} {what}: {why}", agent.id),
+        false => format!("{} {what} at {}: {why}", agent.id, agent.state),
+    }
 }

@@ -8,10 +8,13 @@ use crate::cancel::{CancelToken, WakeReason};
 use crate::cli::run_config::OutputConfig;
 use crate::observers::console::{Console, ConsoleHandle};
 use crate::text::invisible::printable;
-use crate::workflow::Person;
+use crate::text::shorten::cut_chars;
+use crate::workflow::{OpenQuestion, Person};
 
 /// Bytes of an answer that are read at once.
 const READ_SIZE: usize = 4096;
+/// Characters of a question in the prompt.
+const SHOWN: usize = 40;
 
 /// The person at the terminal; `None` where questions are not asked there.
 pub(super) fn at_terminal(
@@ -37,14 +40,10 @@ struct TerminalPerson {
 }
 
 impl Person for TerminalPerson {
-    fn ask(&self, agent_id: &str, question: &str) -> Option<String> {
+    fn ask(&self, question: &OpenQuestion) -> Option<String> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let _silence = self.console.suspend();
-        let mut text = String::new();
-        for line in question.lines() {
-            text += &format!("[{}] {}\n", printable(agent_id), printable(line));
-        }
-        text += &format!("[{}] answer> ", printable(agent_id));
+        let text = prompt(question);
         let mut stderr = std::io::stderr().lock();
         stderr
             .write_all(text.as_bytes())
@@ -53,6 +52,19 @@ impl Person for TerminalPerson {
         drop(stderr);
         self.read_line()
     }
+}
+
+/// What is shown before the answer is typed: the question, in short where the console has shown it.
+fn prompt(question: &OpenQuestion) -> String {
+    let agent = printable(&question.agent_id);
+    if question.is_old {
+        let lines = question.text.lines();
+        let lines = lines.map(|line| format!("[{agent}] {}\n", printable(line)));
+        return format!("{}[{agent}] answer> ", lines.collect::<String>());
+    }
+    let first = question.text.lines().next().unwrap_or_default();
+    let short = cut_chars(&printable(first), SHOWN, "...");
+    format!("[{agent}] answer to \"{short}\"> ")
 }
 
 impl TerminalPerson {
