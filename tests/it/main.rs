@@ -73,4 +73,5 @@ mod tampering;
 mod terminal;
 mod tidy;
 mod watched_output;
+mod workflow_examples;
 mod workflow_sandbox;
