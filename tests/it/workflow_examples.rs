@@ -53,7 +53,7 @@ fn json(path: &str) -> Value {
 }
 
 /// The answers of a model, and those of a person.
-struct Script {
+struct ExampleScript {
     conversations: Vec<ScriptedConversation>,
     answers: Vec<String>,
 }
@@ -64,16 +64,16 @@ struct ScriptedConversation {
     turns: VecDeque<Value>,
 }
 
-impl Script {
-    fn of(example: &str) -> Script {
+impl ExampleScript {
+    fn of(example: &str) -> ExampleScript {
         // The answers of the agent mode's example, without a tag in them.
         if example == "build" {
-            return Script::new("", json("examples/slug.json").as_array().unwrap());
+            return ExampleScript::new("", json("examples/slug.json").as_array().unwrap());
         }
         let script = json(&format!("workflow_examples/{example}.json"));
         let conversations = script["conversations"].as_array().unwrap().iter();
         let answers = script["answers"].as_array().into_iter().flatten();
-        Script {
+        ExampleScript {
             conversations: conversations
                 .map(|one| ScriptedConversation {
                     begins: one["begins"].as_str().unwrap().to_owned(),
@@ -86,9 +86,9 @@ impl Script {
         }
     }
 
-    fn new(begins: &str, turns: &[Value]) -> Script {
+    fn new(begins: &str, turns: &[Value]) -> ExampleScript {
         let turns = turns.iter().cloned().collect();
-        Script {
+        ExampleScript {
             conversations: vec![ScriptedConversation {
                 begins: begins.to_owned(),
                 turns,
@@ -124,7 +124,7 @@ fn scripted_reply(turn: &Value) -> Reply {
 
 /// Runs an example with a scripted model and person; returns the project and what it printed.
 fn with_a_model(example: &str) -> (Project, String) {
-    let script = Script::of(example);
+    let script = ExampleScript::of(example);
     let answers = script.answers.clone();
     let server = script.serve();
     let project = project().model(&server);
@@ -208,7 +208,7 @@ fn both_ways(turns: &[Value]) -> [(Project, Ran); 2] {
     let start = ["run", "--workflow", "workflows/build/TEST.sh"];
     let spec = ["run", "--spec", "specs/agent/slug.yaml"];
     [&spec[..], &start].map(|arguments| {
-        let server = Script::new("", turns).serve();
+        let server = ExampleScript::new("", turns).serve();
         let project = project().model(&server);
         let ran = project.run(arguments);
         assert_eq!(server.count(), turns.len(), "{}", ran.transcript());
