@@ -70,12 +70,7 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "PATH")]
     pub workflow: Option<PathBuf>,
     /// How many patches the model may try, 1 to 50; overrides the spec
-    #[arg(
-        long,
-        value_name = "N",
-        allow_negative_numbers = true,
-        conflicts_with = "workflow"
-    )]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_retries: Option<i128>,
     /// Start a new run even if there is one to resume
     #[arg(long)]
@@ -83,17 +78,17 @@ pub(super) struct RunArguments {
     /// Resume the run in this root; this is the default
     #[arg(long, conflicts_with = "no_resume")]
     pub resume: bool,
-    #[arg(long = "continue", hide = true, conflicts_with_all = ["no_resume", "workflow"])]
+    #[arg(long = "continue", hide = true, conflicts_with = "no_resume")]
     pub continues: bool,
-    #[arg(long, hide = true, conflicts_with = "workflow")]
+    #[arg(long, hide = true)]
     pub keep_best: bool,
     /// What the run may cost, in USD; overrides the spec [default of a workflow: 10; 0: no limit]
     #[arg(long, value_name = "USD", value_parser = parse_usd, allow_negative_numbers = true)]
     pub budget: Option<f64>,
-    /// anthropic, openai, claude-code or template; overrides the spec
+    /// anthropic, openai or claude-code, with a spec also template; overrides the spec
     #[arg(long, value_name = "P")]
     pub provider: Option<String>,
-    /// Model; overrides the spec
+    /// Model; overrides the spec; a state of a workflow may name another
     #[arg(long, value_name = "M")]
     pub model: Option<String>,
     /// Start a new run whose model requests are answered from this log, without network or key

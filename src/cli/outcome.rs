@@ -186,6 +186,7 @@ impl RunOutcome {
             outcome: OutcomeWord::Failed,
             exit_code: reason.exit_code(),
             reason,
+            is_resumable: false,
             ..RunOutcome::of_workflow_state(state, notes, message)
         }
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::cli::arguments::RunArguments;
 use crate::cli::env::CliEnv;
+use crate::state::workflow::{WorkflowPhase, WorkflowState};
 use crate::text::invisible::printable;
 use crate::text::quote::shell_word;
 
@@ -34,14 +35,13 @@ pub(super) fn resume_command(arguments: &RunArguments, spec: &Path, env: &CliEnv
     command_line(given, &output_flags(arguments))
 }
 
-/// What the command that goes on with a workflow has to answer.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum AnswerPlaceholder<'a> {
-    None,
-    /// One agent asks.
-    Text,
-    /// Several agents ask; this is the first one.
-    OfAgent(&'a str),
+/// What the command that goes on with a workflow has to give.
+#[derive(Debug, Default)]
+pub(super) struct ResumeNeeds {
+    /// The agents whose questions are open.
+    pub asking: Vec<String>,
+    /// The budget that is used up, in USD.
+    pub budget: Option<f64>,
 }
 
 /// The command that goes on with a workflow.
@@ -49,7 +49,7 @@ pub(super) fn resume_workflow_command(
     arguments: &RunArguments,
     workflow: &Path,
     env: &CliEnv,
-    answer: AnswerPlaceholder<'_>,
+    needs: &ResumeNeeds,
 ) -> String {
     let flags = &arguments.workflow_flags;
     let path = |path: &Path| path.as_os_str().to_owned();
@@ -58,10 +58,9 @@ pub(super) fn resume_workflow_command(
     add("--root", env.named_root.as_deref().map(path));
     add("--input", flags.input.clone().map(Into::into));
     add("--project-dir", flags.project_dir.as_deref().map(path));
-    add(
-        "--budget",
-        arguments.budget.map(|usd| usd.to_string().into()),
-    );
+    let higher = needs.budget.map(|used_up| 2.0 * used_up);
+    let budget = higher.or(arguments.budget);
+    add("--budget", budget.map(|usd| usd.to_string().into()));
     for price in &flags.price {
         add("--price", Some(price.text.clone().into()));
     }
@@ -79,14 +78,26 @@ pub(super) fn resume_workflow_command(
     add("--provider", arguments.provider.clone().map(Into::into));
     add("--model", arguments.model.clone().map(Into::into));
     add("--replay", arguments.replay.as_deref().map(path));
-    match answer {
-        AnswerPlaceholder::None => {}
-        AnswerPlaceholder::Text => add("--answer", Some("TEXT".into())),
-        AnswerPlaceholder::OfAgent(agent) => add("--answer", Some(format!("{agent}=TEXT").into())),
+    match needs.asking.as_slice() {
+        [] => {}
+        [_] => add("--answer", Some("TEXT".into())),
+        [first, ..] => add("--answer", Some(format!("{first}=TEXT").into())),
     }
     let mut words = vec![("--network", flags.network)];
     words.extend(output_flags(arguments));
     command_line(options, &words)
+}
+
+/// The command that goes on with the workflow that a root has, as `state.json` names it.
+pub(super) fn resume_saved_workflow(state: &WorkflowState, env: &CliEnv) -> Option<String> {
+    if state.state == WorkflowPhase::Success || state.is_corrupt() {
+        return None;
+    }
+    let root = env.named_root.as_deref();
+    let workflow = root.unwrap_or(Path::new("")).join(&state.workflow);
+    let mut options = vec![("--workflow", workflow.into_os_string())];
+    options.extend(root.map(|root| ("--root", root.as_os_str().to_owned())));
+    Some(command_line(options, &[]))
 }
 
 fn output_flags(arguments: &RunArguments) -> [(&'static str, bool); 4] {

@@ -166,6 +166,7 @@ fn start(
         replaces,
         start_state: None,
         input: None,
+        folder: None,
     })?;
     if let Some(message) = message {
         context.log.progress(message)?;

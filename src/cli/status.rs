@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use crate::build::rounds::{CheckResult, Rounds};
 use crate::cli::env::CliEnv;
+use crate::cli::resume_command::resume_saved_workflow;
 use crate::cli::workflow_status::workflow_table;
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
@@ -35,7 +36,13 @@ pub(super) fn main(env: &CliEnv, json: bool) -> Result<String> {
         LoadedState::Build(_) | LoadedState::Workflow(_) if json => {
             Ok(String::from_utf8_lossy(&root.read_state()?).into_owned())
         }
-        LoadedState::Workflow(state) => Ok(workflow_table(&state)),
+        LoadedState::Workflow(state) => {
+            let next = resume_saved_workflow(&state, env);
+            Ok(workflow_table(&state)
+                + &next
+                    .map(|command| row("next", &command))
+                    .unwrap_or_default())
+        }
         LoadedState::Build(state) => {
             let rounds = read_rounds(&root, &state.run_id);
             Ok(table(&state, &rounds) + &last_report(&state.last_test_output))

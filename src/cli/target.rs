@@ -21,7 +21,7 @@ impl RunTarget {
             (None, Some(folder), _) => Ok(RunTarget::Workflow(folder.clone())),
             (None, None, Some(path)) => RunTarget::of_path(path, &["--spec", "--workflow"]),
             (None, None, None) => Err(Error::Usage(
-                "no spec is given\nhelp: orchestrator run PATH, or orchestrator run --spec FILE"
+                "no spec and no workflow is given\nhelp: orchestrator run PATH, run --spec FILE, or run --workflow PATH"
                     .into(),
             )),
         }

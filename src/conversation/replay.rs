@@ -38,6 +38,8 @@ pub struct Replay {
     roots: Vec<String>,
     /// The id of the recorded run, and of this one where prompts may contain it.
     run_ids: Vec<String>,
+    /// The folders of both, likewise.
+    folders: Vec<String>,
 }
 
 impl Replay {
@@ -47,17 +49,19 @@ impl Replay {
             Error::Usage(format!("cannot open the log {}: {error}", path.display()))
         })?;
         let mut histories = Histories::default();
-        let (mut recorded_root, mut run_ids) = (None, Vec::new());
+        let (mut recorded_root, mut run_ids, mut folders) = (None, Vec::new(), Vec::new());
         let read = read_lines(&file, None, &mut |line, event| {
             facts.apply(line, &event);
             if let Event::WorkflowStarted {
                 scope_dir,
                 workflow_id,
+                folder,
                 ..
             } = &event
             {
                 recorded_root = Some(scope_dir.clone());
                 run_ids = vec![workflow_id.clone()];
+                folders = folder.iter().cloned().collect();
             }
             histories.apply(line, &event);
         })
@@ -84,12 +88,14 @@ impl Replay {
             used: Mutex::default(),
             roots,
             run_ids,
+            folders,
         })
     }
 
-    /// The id of this run is equal to that of the recorded one.
-    pub(crate) fn with_run_id(mut self, run_id: &str) -> Replay {
+    /// The id and the folder of this run are equal to those of the recorded one.
+    pub(crate) fn with_run(mut self, run_id: &str, folder: &Path) -> Replay {
         self.run_ids.push(run_id.to_owned());
+        self.folders.push(folder.display().to_string());
         self
     }
 
@@ -181,6 +187,11 @@ impl Replay {
     }
 
     fn without_roots(&self, mut text: String) -> String {
+        if let [_, _, ..] = self.folders.as_slice() {
+            for folder in &self.folders {
+                text = text.replace(folder.as_str(), "<folder>");
+            }
+        }
         for root in &self.roots {
             text = text.replace(root.as_str(), "<root>");
         }
@@ -421,6 +432,7 @@ mod tests {
             used: Mutex::default(),
             roots: vec!["/a/root".into()],
             run_ids: Vec::new(),
+            folders: Vec::new(),
         }
     }
 

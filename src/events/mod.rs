@@ -193,6 +193,9 @@ pub enum Event {
         /// Of a workflow: the input of that state.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<String>,
+        /// Of a workflow: the folder that it works in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        folder: Option<String>,
     },
     WorkflowCompleted {
         workflow_id: String,

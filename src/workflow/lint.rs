@@ -52,7 +52,7 @@ pub(crate) fn entry_finding(path: &Path, error: &ScopeError) -> Finding {
         file.as_deref().unwrap_or("."),
         FindingLevel::Error,
         code::ENTRY,
-        &error.to_string(),
+        &format!("{}: {error}", path.display()),
     )
 }
 

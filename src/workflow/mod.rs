@@ -467,7 +467,8 @@ fn stopped_text(agent: &AgentRecord) -> String {
         AgentStatus::Failed | AgentStatus::Running | AgentStatus::Waiting => "failed",
     };
     let why = agent.error.as_deref().unwrap_or_default();
-    match why.starts_with(&agent.state) {
+    let names_state = why.starts_with(&agent.state) || agent.status == AgentStatus::Asking;
+    match names_state {
         true => format!("{} {what}: {why}", agent.id),
         false => format!("{} {what} at {}: {why}", agent.id, agent.state),
     }

@@ -122,6 +122,8 @@ pub(crate) struct WorkflowLog {
     last_visits: HashMap<String, u64>,
     /// Of each agent: the answers that it got.
     answers: HashMap<String, Vec<String>>,
+    /// The input of the start.
+    input: Option<String>,
 }
 
 impl Projection for WorkflowLog {
@@ -168,6 +170,7 @@ impl WorkflowLog {
     fn started(&mut self, line: u64, is_resumed: bool, start: &str, input: Option<&String>) {
         (self.phase, self.reason) = (WorkflowPhase::Running, None);
         if !is_resumed {
+            self.input = input.cloned();
             let main = WorkerFacts {
                 id: MAIN_AGENT.into(),
                 state: start.to_owned(),
@@ -458,6 +461,11 @@ impl WorkflowLog {
         let visits = self.visits.get(id);
         let of_transition = visits.and_then(|visits| visits.get(step));
         of_transition.or(self.last_visits.get(id)).copied()
+    }
+
+    /// The input of the start.
+    pub(crate) fn input(&self) -> Option<&str> {
+        self.input.as_deref()
     }
 
     /// An answer that an agent got.

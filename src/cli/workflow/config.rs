@@ -10,6 +10,7 @@ use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
 use crate::llm::provider::Provider;
 use crate::process::sandbox::plan;
+use crate::source::code;
 use crate::source::finding::{Finding, FindingLevel};
 use crate::state::store::{LOGS, Root, real_path};
 use crate::state::workflow::WorkflowOptions;
@@ -72,7 +73,11 @@ impl WorkflowConfig {
             root: env.root.clone(),
             workflow: kept_path(&scope.path(&start), &env.root),
             project_dir,
-            input: flags.input.clone(),
+            // A replay has the input of the recorded run, where none is given.
+            input: flags.input.clone().or_else(|| {
+                let recorded = replay.as_ref()?;
+                recorded.workflow_log.input().map(str::to_owned)
+            }),
             options,
             starts_over: arguments.no_resume || replay.is_some(),
             replay,
@@ -81,7 +86,7 @@ impl WorkflowConfig {
             network: flags.network,
             read: readable_paths(flags, env)?,
             kept_variables: kept_variables(flags, env),
-            warnings: findings,
+            warnings: shown_warnings(findings, path),
             host: HostConfig::new(env),
             output: OutputConfig::new(arguments, env),
             scope,
@@ -115,6 +120,14 @@ fn refuse_errors(findings: &[Finding]) -> Result<()> {
         true => Ok(()),
         false => Err(Error::Findings(errors)),
     }
+}
+
+/// The warnings of a run. What a start in the middle does not lead to is not worth one.
+fn shown_warnings(mut findings: Vec<Finding>, path: &Path) -> Vec<Finding> {
+    if !path.is_dir() {
+        findings.retain(|finding| finding.code != code::UNREACHABLE);
+    }
+    findings
 }
 
 fn options(

@@ -125,12 +125,16 @@ fn workflow_run(config: &WorkflowConfig, state: Box<WorkflowState>) -> Result<Lo
     if state.is_corrupt() {
         return Ok(LoadedRun::Over(state));
     }
+    if state.reason == Some(Reason::ReplayMismatch) {
+        let message = format!("the run {id} was a replay that did not match: a new run starts");
+        return Ok(LoadedRun::New(Some(message)));
+    }
     if state.state != WorkflowPhase::Success {
         return match difference(config, &state, true) {
             None => Ok(LoadedRun::Resume(state)),
             Some(what) => Err(Error::Usage(format!(
                 "the root has an unfinished run ({id}, {}) with another {what}\n\
-                 help: finish it with its own command (`orchestrator status`), or throw it away with --no-resume",
+                 help: go on with it (`orchestrator status` has the command), or throw it away with --no-resume",
                 state.state.name()
             ))),
         };

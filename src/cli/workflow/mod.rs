@@ -18,7 +18,7 @@ use crate::cli::env::{CliEnv, cancel_on_signals};
 use crate::cli::log_file::{log_file, record_repair};
 use crate::cli::outcome::RunOutcome;
 use crate::cli::output::print_stderr;
-use crate::cli::resume_command::{AnswerPlaceholder, resume_workflow_command};
+use crate::cli::resume_command::{ResumeNeeds, resume_workflow_command};
 use crate::cli::workflow::config::WorkflowConfig;
 use crate::cli::workflow::decision::{WorkflowDecision, WorkflowPlan, decide};
 use crate::cli::workflow::settings::RunSettings;
@@ -32,21 +32,16 @@ use crate::workflow::{self, WorkflowEnd, WorkflowRun};
 
 /// Runs the command to its end.
 pub(super) fn main(arguments: &RunArguments, path: &Path, env: &CliEnv) -> RunOutcome {
-    let mut asking = Vec::new();
+    let mut needs = ResumeNeeds::default();
     let outcome = cancel_on_signals().and_then(|cancel| {
         refuse_spec_flags(arguments)?;
         let config = WorkflowConfig::read(arguments, path, env)?;
-        execute(config, env, cancel, &mut asking)
+        execute(config, env, cancel, &mut needs)
     });
-    let placeholder = match asking.as_slice() {
-        [] => AnswerPlaceholder::None,
-        [_] => AnswerPlaceholder::Text,
-        [first, ..] => AnswerPlaceholder::OfAgent(first),
-    };
     outcome
         .unwrap_or_else(|error| RunOutcome::refused(&error))
         .of_workflow()
-        .with_next(resume_workflow_command(arguments, path, env, placeholder))
+        .with_next(resume_workflow_command(arguments, path, env, &needs))
 }
 
 /// Refuses flags that work with a spec only.
@@ -64,12 +59,12 @@ fn refuse_spec_flags(arguments: &RunArguments) -> Result<()> {
     }
 }
 
-/// Runs what there is to run; `asking` gets the agents whose questions are open at the end.
+/// Runs what there is to run; `needs` gets what the command that goes on has to give.
 fn execute(
     config: WorkflowConfig,
     env: &CliEnv,
     cancel: CancelToken,
-    asking: &mut Vec<String>,
+    needs: &mut ResumeNeeds,
 ) -> Result<RunOutcome> {
     let root = Root::open(&config.root)?;
     root.refuse_links(&["workspace", "logs"])?;
@@ -78,9 +73,9 @@ fn execute(
     match decide(&config, env, &root)? {
         WorkflowDecision::Over(state) => Ok(report_again(&state)),
         WorkflowDecision::Start(plan) => {
-            let outcome = drive(config, *plan, root, cancel)?;
-            asking.extend(outcome.asking);
-            Ok(outcome.result)
+            let driven = drive(config, *plan, root, cancel)?;
+            *needs = driven.needs;
+            Ok(driven.result)
         }
     }
 }
@@ -103,10 +98,10 @@ fn over_message(state: &WorkflowState) -> String {
     }
 }
 
-/// The result of a run, and whose questions are open.
+/// The result of a run, and what the command that goes on has to give.
 struct DrivenRun {
     result: RunOutcome,
-    asking: Vec<String>,
+    needs: ResumeNeeds,
 }
 
 fn drive(
@@ -151,10 +146,12 @@ fn drive(
         config.host.remove_caches();
     }
     console.finish();
-    let asking = run.state.agents.iter();
-    let asking = asking.filter(|agent| agent.status == AgentStatus::Asking);
+    let is_budget = run.state.reason == Some(Reason::Budget);
     Ok(DrivenRun {
-        asking: asking.map(|agent| agent.id.clone()).collect(),
+        needs: ResumeNeeds {
+            asking: wiring::asking_agents(&run.state),
+            budget: settings.model.budget_usd.filter(|_| is_budget),
+        },
         result: outcome.already_shown(),
     })
 }
@@ -187,13 +184,14 @@ fn start(
         replaces: None,
         start_state: Some(config.start.clone()),
         input: state.input.clone(),
+        folder: Some(settings.folder.display().to_string()),
     })?;
     let log = context.log.for_agent(RUN_AGENT);
     if let Some(message) = fresh.flatten() {
         log.progress(message)?;
     }
     for warning in &config.warnings {
-        log.note(format!("warning: {}", warning.summary()))?;
+        log.note(warning.summary())?;
     }
     wiring::record_sandbox(config, settings, context)?;
     run.save()?;
@@ -209,8 +207,9 @@ fn warn_of_changes(run: &WorkflowRun, changed: &[String]) -> Result<()> {
     let log = run.context.log.for_agent(RUN_AGENT);
     let mut changed = changed.iter();
     changed.try_for_each(|file| {
-        let text = format!("warning: the state file {file} has changed since the run stopped");
-        log.note(text)
+        log.note(format!(
+            "the state file {file} has changed since the run stopped"
+        ))
     })
 }
 

@@ -151,7 +151,7 @@ pub(super) fn assemble(
     }
     let recorded = config.replay.take();
     let (replay, recorded) = recorded.map(|run| (run.replay, run.workflow_log)).unzip();
-    let replay = replay.map(|replay| replay.with_run_id(&state.run_id));
+    let replay = replay.map(|replay| replay.with_run(&state.run_id, &settings.folder));
     let is_inside = config.scope.directory.starts_with(&settings.folder);
     let scope = match is_inside && !state.state_hashes.is_empty() {
         true => config.scope.clone().restricted_to(&state.state_hashes),

@@ -133,6 +133,7 @@ fn started(resumed: bool) -> Event {
         replaces: None,
         start_state: None,
         input: None,
+        folder: None,
     }
 }
 

@@ -39,6 +39,7 @@ fn started(model: &str) -> Event {
         replaces: None,
         start_state: Some("START.md".into()),
         input: None,
+        folder: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! A message without a valid transition gets a reminder where the state has a policy, in the same session, until the
 //! turns of the visit are used up.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ impl StateExecutor for MarkdownExecutor {
     ) -> Result<StepOutcome> {
         let state = match read_state(context, &step.agent.state) {
             Ok(state) => state,
-            Err(failed) => return Ok(failed),
+            Err(problem) => return Ok(StepOutcome::Failed(problem.to_string())),
         };
         let idle_timeout = match state.timeout.unwrap_or(context.idle_timeout) {
             Duration::ZERO => Duration::MAX,
@@ -74,22 +75,35 @@ impl StateExecutor for MarkdownExecutor {
     }
 }
 
-/// The state as its file is now, or the failure of the step.
+/// Why a state's file cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum UnusableState {
+    #[error("cannot read {file}: {source}")]
+    Unreadable { file: String, source: io::Error },
+    /// The mistakes, each with its place.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// The state as its file is now.
 fn read_state(
     context: &ExecutionContext,
     file: &str,
-) -> std::result::Result<MarkdownState, StepOutcome> {
+) -> std::result::Result<MarkdownState, UnusableState> {
     let bytes = context
         .scope
         .read(file)
-        .map_err(|error| StepOutcome::Failed(format!("cannot read {file}: {error}")))?;
+        .map_err(|source| UnusableState::Unreadable {
+            file: file.to_owned(),
+            source,
+        })?;
     let (state, findings) = read_markdown(file, &bytes);
     let errors = findings
         .iter()
         .filter(|finding| finding.level == FindingLevel::Error)
         .map(|finding| format!("{}:{}: {}", finding.file, finding.line, finding.message));
     let errors = errors.collect::<Vec<_>>().join("; ");
-    state.ok_or(StepOutcome::Failed(errors))
+    state.ok_or(UnusableState::Invalid(errors))
 }
 
 /// A visit of a markdown state.

@@ -58,7 +58,7 @@ impl StateExecutor for ScriptExecutor {
         let job = job(context, step, env, &path, &injected);
         let finished = run(context, env, &job, &mut prints)?;
         let stdout = String::from_utf8_lossy(&finished.stdout.head).into_owned();
-        let problem = problem(&finished);
+        let problem = problem(&finished, context.idle_timeout);
         record(step, &finished, &stdout, problem.as_deref(), &injected)?;
         if let Some(problem) = problem {
             let stderr = last_line(&finished);
@@ -203,13 +203,16 @@ impl Utf8Pieces {
 }
 
 /// Why a script that has ended cannot be followed; `None` if it can.
-fn problem(finished: &Finished) -> Option<String> {
+fn problem(finished: &Finished, idle_timeout: Duration) -> Option<String> {
     Some(match &finished.ended {
         JobEnd::Exited(0) => return None,
         JobEnd::Exited(code) => format!("exit code {code}"),
         JobEnd::Signalled(number) => format!("ended by signal {number}"),
         JobEnd::TimedOut => "it took too long".into(),
-        JobEnd::Idle => "no output for too long (idle timeout)".into(),
+        JobEnd::Idle => {
+            let seconds = idle_timeout.as_secs_f64();
+            format!("no output for {seconds} s (idle timeout; --timeout sets another)")
+        }
         JobEnd::OutputLimit => format!("more than {MAX_OUTPUT} bytes of output"),
         JobEnd::CannotStart(reason) => format!("cannot start: {reason}"),
         JobEnd::SandboxFailed(failure) => format!("no sandbox: {failure}"),
