@@ -54,7 +54,7 @@ pub(crate) struct WorkflowRun {
     pub(crate) person: Option<Arc<dyn Person>>,
 }
 
-/// Somebody who can be asked now.
+/// Asks people.
 pub(crate) trait Person: Send + Sync {
     /// Asks, and waits for the answer; `None` where there will be none.
     fn ask(&self, question: &OpenQuestion) -> Option<String>;
@@ -180,7 +180,7 @@ impl Scheduler<'_> {
         self.note_stop(stopped);
     }
 
-    /// The first error ends the run. Whatever is under way is told to end.
+    /// The first error ends the run, and cancels what is under way.
     fn note_stop(&mut self, result: Result<()>) {
         let Err(error) = result else { return };
         let context = &self.run.context;
@@ -430,7 +430,7 @@ impl WorkflowRun {
         })
     }
 
-    /// How the run stands when no agent can go on.
+    /// The state of the run when no agent can go on.
     pub(crate) fn end(&self) -> WorkflowEnd {
         self.context.facts(|log| {
             let agents = log.agents();

@@ -1,5 +1,5 @@
-//! `allowed_transitions` of a state: which transitions it allows, the one that it takes by itself, and the reminder that
-//! lists them.
+//! `allowed_transitions` of a state: which transitions it allows, its implicit transition, and the reminder that lists
+//! them.
 
 use crate::workflow::scope::WorkflowScope;
 use crate::workflow::state_file::{Policy, PolicyEntry};

@@ -1,4 +1,4 @@
-//! Tells the prints of an output: while it streams as soon as they are certain, the others when it is complete.
+//! Records the prints of an output: while it streams as soon as they are certain, the others when it is complete.
 
 use crate::conversation::event_log::EventLog;
 use crate::error::Result;
@@ -6,29 +6,29 @@ use crate::events::Event;
 use crate::workflow::tags::{PrintScanner, read_tags};
 
 /// The prints of one agent's outputs.
-pub(crate) struct PrintTeller {
+pub(crate) struct PrintRecorder {
     log: EventLog,
     scanner: PrintScanner,
-    /// How many prints of the present output were told.
-    told: usize,
-    /// How many of them come again: the output has begun anew.
+    /// How many prints of the present output were recorded.
+    recorded: usize,
+    /// How many of them come again: the output was restarted.
     repeated: usize,
 }
 
-impl PrintTeller {
-    pub(crate) fn new(log: EventLog) -> PrintTeller {
-        PrintTeller {
+impl PrintRecorder {
+    pub(crate) fn new(log: EventLog) -> PrintRecorder {
+        PrintRecorder {
             log,
             scanner: PrintScanner::default(),
-            told: 0,
+            recorded: 0,
             repeated: 0,
         }
     }
 
-    /// The output begins anew; what was told is not told again.
+    /// The output starts again from its beginning; its prints are not recorded twice.
     pub(crate) fn restart(&mut self) {
         self.scanner = PrintScanner::default();
-        self.repeated = self.told;
+        self.repeated = self.recorded;
     }
 
     /// Takes the next piece of the output.
@@ -37,23 +37,23 @@ impl PrintTeller {
             if self.repeated > 0 {
                 self.repeated -= 1;
             } else {
-                self.told += 1;
-                self.tell(print)?;
+                self.recorded += 1;
+                self.record(print)?;
             }
         }
         Ok(())
     }
 
-    /// Tells what is left of a complete output; the next piece begins another one.
+    /// Records the remaining prints of a complete output; the next piece begins another one.
     pub(crate) fn finish(&mut self, text: &str) -> Result<()> {
-        let told = std::mem::take(&mut self.told);
+        let recorded = std::mem::take(&mut self.recorded);
         self.scanner = PrintScanner::default();
         self.repeated = 0;
-        let mut prints = read_tags(text).prints.into_iter().skip(told);
-        prints.try_for_each(|print| self.tell(print))
+        let mut prints = read_tags(text).prints.into_iter().skip(recorded);
+        prints.try_for_each(|print| self.record(print))
     }
 
-    fn tell(&self, text: String) -> Result<()> {
+    fn record(&self, text: String) -> Result<()> {
         self.log.record(Event::Print {
             agent_id: self.log.agent_id().to_owned(),
             text,

@@ -104,7 +104,7 @@ impl Transition {
         }
     }
 
-    /// Hands on the content of a script's output file: the payload of a result, the input of every other target.
+    /// Passes on the content of a script's output file: the payload of a result, the input of every other target.
     pub(crate) fn with_output(mut self, output: String) -> Transition {
         match &mut self {
             Transition::Goto(to)

@@ -1,4 +1,4 @@
-//! What the log says of a workflow: its agents, their sessions and stacks, who waits for whom, what ended.
+//! What the log says of a workflow: its agents, their sessions and stacks, joins, results.
 //!
 //! It is a fold, and the only code that changes an agent: a transition is recorded first, and what it does follows from
 //! the recorded line, live and after a crash alike. `state.json` is a copy of it.
@@ -584,7 +584,7 @@ impl AgentRecord {
         });
     }
 
-    /// The environments start anew where the directory is another one.
+    /// The environments are restarted if the directory is another one.
     fn enter_directory(&mut self, cwd: String, line: u64) {
         if self.cwd != cwd {
             self.cwd = cwd;

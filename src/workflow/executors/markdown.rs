@@ -25,7 +25,7 @@ use crate::workflow::executors::step::{
     ExecutionContext, StateExecutor, Step, StepOutcome, StepResult, directories,
 };
 use crate::workflow::models::context_tokens;
-use crate::workflow::prints::PrintTeller;
+use crate::workflow::prints::PrintRecorder;
 use crate::workflow::state_file::{MarkdownState, read_markdown};
 use crate::workflow::system_prompt::system_prompt;
 use crate::workflow::transition::{Mistake, Transition, read_transition};
@@ -135,7 +135,7 @@ impl StateVisit<'_> {
             return Err(Error::StateCorrupt(text.into()));
         };
         let mut answers = AnswerWatch {
-            prints: Arc::new(Mutex::new(PrintTeller::new(self.step.log.clone()))),
+            prints: Arc::new(Mutex::new(PrintRecorder::new(self.step.log.clone()))),
             budget: model.budget,
             cost_usd: Some(0.0),
         };
@@ -321,13 +321,13 @@ fn moved(
 
 /// Watches the answers of a visit: what they print, and what they cost.
 struct AnswerWatch {
-    prints: Arc<Mutex<PrintTeller>>,
+    prints: Arc<Mutex<PrintRecorder>>,
     budget: Budget,
     cost_usd: Option<f64>,
 }
 
 impl AnswerWatch {
-    /// Tells the prints of an answer while it streams.
+    /// Records the prints of an answer while it streams.
     fn text_listener(&self) -> TextListener {
         let prints = self.prints.clone();
         Box::new(move |part| {

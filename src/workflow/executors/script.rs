@@ -19,7 +19,7 @@ use crate::workflow::agent_env::{AgentEnv, AgentRuntime};
 use crate::workflow::executors::step::{
     ExecutionContext, StateExecutor, Step, StepOutcome, StepResult, directories,
 };
-use crate::workflow::prints::PrintTeller;
+use crate::workflow::prints::PrintRecorder;
 use crate::workflow::transition::{Mistake, read_transition};
 
 /// The most that a script may print, and write to its output file.
@@ -54,7 +54,7 @@ impl StateExecutor for ScriptExecutor {
         let env = runtime.env(&context.env, &step.agent.id)?;
         let path = prepare(env, step, &script)?;
         let injected = variables(context, step, env.exchange.path());
-        let mut prints = PrintTeller::new(step.log.clone());
+        let mut prints = PrintRecorder::new(step.log.clone());
         let job = job(context, step, env, &path, &injected);
         let finished = run(context, env, &job, &mut prints)?;
         let stdout = String::from_utf8_lossy(&finished.stdout.head).into_owned();
@@ -160,12 +160,12 @@ fn job(
     }
 }
 
-/// Runs the script; its prints are told while it runs.
+/// Runs the script; its prints are recorded while it runs.
 fn run(
     context: &ExecutionContext,
     env: &AgentEnv,
     job: &Job,
-    prints: &mut PrintTeller,
+    prints: &mut PrintRecorder,
 ) -> Result<Finished> {
     let idle_timeout = context.idle_timeout;
     let mut decoder = Utf8Pieces::default();
