@@ -74,4 +74,6 @@ mod terminal;
 mod tidy;
 mod watched_output;
 mod workflow_examples;
+mod workflow_policy;
 mod workflow_sandbox;
+mod workflow_transitions;

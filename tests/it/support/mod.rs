@@ -9,3 +9,4 @@ pub(crate) mod running;
 pub(crate) mod serve_client;
 pub(crate) mod server;
 pub(crate) mod terminal;
+pub(crate) mod workflow;
