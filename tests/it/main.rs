@@ -76,4 +76,5 @@ mod watched_output;
 mod workflow_examples;
 mod workflow_policy;
 mod workflow_sandbox;
+mod workflow_scripts;
 mod workflow_transitions;

@@ -205,7 +205,7 @@ fn of_a_fan_out_every_fork_needs_an_entry() {
         "{}",
         requests[1][2]
     );
-    // A goto beside forks stands for `next` and needs no entry.
+    // A goto beside forks is their `next` and needs no entry.
     let start = with_policy(&["tag: fork, target: B, next: C", "tag: result"], "Begin.");
     let answer = "<fork>B</fork><goto>C</goto>";
     assert_eq!(payload_of(&start, vec![reply::text(answer)]).0, "C:");
