@@ -75,6 +75,7 @@ mod tidy;
 mod watched_output;
 mod workflow_examples;
 mod workflow_policy;
+mod workflow_resume;
 mod workflow_sandbox;
 mod workflow_scripts;
 mod workflow_transitions;

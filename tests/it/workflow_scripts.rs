@@ -283,7 +283,7 @@ fn output_of_either_stream_prolongs_a_script() {
     let script = "for i in 1 2 3 4 5; do echo . >&2; sleep 0.25; echo .; sleep 0.25; done; echo '<result>x</result>'";
     let project = workflow(&[("START.sh", script)]);
     assert_eq!(project.succeed(&["--timeout", "2"]), "x");
-    // Zero is no timeout.
+    // Zero disables it.
     let project = workflow(&[("START.sh", "sleep 0.1; echo '<result>x</result>'")]);
     assert_eq!(project.succeed(&["--timeout", "0"]), "x");
 }
