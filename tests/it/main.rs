@@ -76,6 +76,7 @@ mod watched_output;
 mod workflow_budget;
 mod workflow_console;
 mod workflow_examples;
+mod workflow_fixtures;
 mod workflow_policy;
 mod workflow_replay;
 mod workflow_resume;

@@ -1,6 +1,8 @@
 //! Workflows of tests: states in `flow/`, a model that answers by the prompt of the state, and what a run left.
 
 use std::collections::VecDeque;
+use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -18,6 +20,17 @@ pub(crate) fn workflow(states: &[(&str, &str)]) -> Project {
     let add =
         |project: Project, (name, text): &(&str, &str)| project.file(&format!("flow/{name}"), text);
     states.iter().fold(Project::new(), add)
+}
+
+/// A project with a copy of a workflow of `tests/workflows/`.
+pub(crate) fn fixture(name: &str) -> Project {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workflows");
+    let mut project = Project::new();
+    for entry in fs::read_dir(folder.join(name)).unwrap().flatten() {
+        let file = entry.file_name().into_string().unwrap();
+        project = project.file(&format!("flow/{file}"), fs::read(entry.path()).unwrap());
+    }
+    project
 }
 
 /// The answers of the model, by what the prompt of a state contains.
