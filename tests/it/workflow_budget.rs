@@ -111,7 +111,7 @@ fn an_agent_that_waited_in_vain_pauses_and_a_higher_budget_goes_on() {
     assert_eq!(project.agents().len(), 2);
     assert_eq!(project.state()["results"].as_object().unwrap().len(), 1);
     let next = text_of(&result, "next");
-    assert!(next.contains("--budget 0.2"), "{next}");
+    assert!(next.contains("--budget 0.4"), "{next}");
     // With the same budget it pauses again; nothing is asked.
     assert_eq!(project.pause(&[])["reason"], "budget");
     assert_eq!(server.count(), 1);

@@ -266,9 +266,8 @@ fn a_question_is_asked_and_answered_at_the_terminal() {
         ("END.sh", "echo \"<result>$ORCHESTRATOR_INPUT</result>\""),
     ]));
     let mut terminal = at_terminal(&project, &[]);
-    terminal.until(
-        r"\[main_ask1\] Which colour\?\r\n\[main_ask1\] Say one\.\r\n\[main_ask1\] answer> ",
-    );
+    terminal.until(r#"\[main_ask1\] asks: Which colour\?\r\n\[main_ask1\] Say one\.\r\n"#);
+    terminal.until(r#"\[main_ask1\] answer to "Which colour\?"> "#);
     // The other agent goes on; the terminal belongs to the question.
     open_gate(&project, "gate");
     until("the other agent goes on", || {
@@ -304,8 +303,8 @@ fn questions_are_asked_one_after_the_other() {
     ]));
     let mut terminal = at_terminal(&project, &[]);
     for _ in 0..2 {
-        let asked = terminal.until(r"\[main_ask(1|2)\] answer> $");
-        let number = match asked.rfind("[main_ask1] answer> ") {
+        let asked = terminal.until(r#"\[main_ask(1|2)\] answer to "Number .\?"> $"#);
+        let number = match asked.rfind("[main_ask1] answer to ") {
             Some(_) => "one",
             None => "two",
         };
@@ -328,7 +327,7 @@ fn without_an_answer_the_question_stays_open() {
     // The end of the input.
     let project = capable(workflow(&states));
     let mut terminal = at_terminal(&project, &[]);
-    terminal.until("answer> ");
+    terminal.until("answer to \"Which colour\\?\"> ");
     terminal.send(ControlCode::EndOfTransmission);
     let (code, seen) = terminal.wait();
     assert_eq!(code, 4, "{seen:?}");
@@ -336,7 +335,7 @@ fn without_an_answer_the_question_stays_open() {
     assert_eq!(project.agents(), ["main asking"]);
     // Ctrl+C at the question.
     let mut terminal = at_terminal(&project, &[]);
-    terminal.until("answer> ");
+    terminal.until(r"\[main\] Which colour\?\r\n\[main\] answer> ");
     terminal.send(ControlCode::EndOfText);
     let (code, seen) = terminal.wait();
     assert_eq!(code, 130, "{seen:?}");
@@ -345,7 +344,7 @@ fn without_an_answer_the_question_stays_open() {
     for option in ["--quiet", "--json"] {
         let (code, seen) = at_terminal(&project, &[option]).wait();
         assert_eq!(code, 4, "{option}: {seen:?}");
-        assert!(!seen.contains("answer> "), "{option}: {seen:?}");
+        assert!(!seen.contains("> "), "{option}: {seen:?}");
     }
     assert_eq!(project.succeed(&["--answer", "red"]), "red");
     project.nothing_left();

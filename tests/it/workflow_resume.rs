@@ -241,7 +241,7 @@ fn a_failed_markdown_state_is_a_new_visit_with_the_session_as_it_was() {
     let second = start.replace("One.", "Two.");
     let project = workflow(&[("START.md", start), ("B.md", &second)]).model(&server);
     let message = text_of(&project.fail(&[]), "message");
-    assert!(message.contains("main failed at B.md"), "{message}");
+    assert!(message.contains("main failed: B.md"), "{message}");
     assert_eq!(project.succeed(&[]), "done");
     let requests: Vec<Vec<String>> = server.requests().iter().map(conversation).collect();
     assert_eq!(requests[4], requests[1]);
@@ -594,7 +594,7 @@ fn a_changed_state_is_warned_about_and_its_new_text_is_used() {
     fs::remove_file(project.path("flow/GONE.md")).unwrap();
     let ran = project.run(FLOW).exits(0);
     for file in ["START.md", "B.md", "NEW.md", "GONE.md"] {
-        let warning = format!("warning: the state file {file} has changed");
+        let warning = format!("the state file {file} has changed");
         assert!(ran.stderr.contains(&warning), "{}", ran.transcript());
     }
     assert!(!ran.stderr.contains("END.sh has changed"), "{}", ran.stderr);

@@ -394,10 +394,7 @@ fn a_question_pauses_its_agent_until_it_is_answered() {
     let project = workflow(&[("START.md", "Paint it."), ("B.md", "Use {{input}}.")]).model(&server);
     let result = project.pause(&[]);
     assert_eq!(result["reason"], "asking");
-    assert_eq!(
-        text_of(&result, "message"),
-        "main asks at B.md: Which colour?"
-    );
+    assert_eq!(text_of(&result, "message"), "main asks: Which colour?");
     let next = text_of(&result, "next");
     assert_eq!(
         next,
@@ -455,8 +452,8 @@ fn two_agents_ask_and_each_gets_its_answer() {
     assert!(next.contains("--answer main_ask1=TEXT"), "{next}");
     let message = text_of(&result, "message");
     assert!(
-        message.contains("main_ask1 asks at B.sh: What is 1?")
-            && message.contains("main_ask2 asks at B.sh: What is 2?"),
+        message.contains("main_ask1 asks: What is 1?")
+            && message.contains("main_ask2 asks: What is 2?"),
         "{message}"
     );
     let before = project.files();
@@ -731,11 +728,7 @@ fn the_start_is_the_state_that_is_named_or_the_only_entry() {
 fn what_lint_calls_an_error_is_refused_before_anything_is_changed() {
     let server = Server::start([]);
     for (file, text, problem) in [
-        (
-            "B.md",
-            "---\nallowed_transitions: []\n---\nx",
-            "policy is empty",
-        ),
+        ("B.md", "---\nallowed_transitions: []\n---\nx", "is empty"),
         ("B.md", "---\nmodel: [\n---\nx", "B.md"),
         ("B.md", "---\nmodel: x\n---\n", "no prompt"),
         (
