@@ -74,6 +74,8 @@ mod terminal;
 mod tidy;
 mod watched_output;
 mod workflow_budget;
+mod workflow_caching;
+mod workflow_concurrency;
 mod workflow_console;
 mod workflow_examples;
 mod workflow_fixtures;
