@@ -161,9 +161,33 @@ fn path_for(temporary: &Path, root: &Path, purpose: &str) -> Result<PathBuf> {
     Ok(path.into())
 }
 
+/// Removes every private directory of `root` that a killed run left. The root must be locked. Failures are harmless.
+pub(crate) fn sweep(temporary: &Path, root: &Path) {
+    let (ours, name) = (directory_of_user(temporary), name_of(root));
+    // Other users can create it in our place.
+    let is_ours = |found: fs::Metadata| found.is_dir() && found.uid() == geteuid().as_raw();
+    if !fs::symlink_metadata(&ours).is_ok_and(is_ours) {
+        return;
+    }
+    let entries = fs::read_dir(&ours).into_iter().flatten().flatten();
+    for path in entries
+        .filter(|entry| entry.file_name().as_bytes().starts_with(name.as_bytes()))
+        .map(|entry| entry.path())
+    {
+        let _ = claim(&path)
+            .and_then(|()| empty(&path))
+            .and_then(|()| fs::remove_dir(&path));
+    }
+}
+
+/// The directory below `temporary` that has the private directories of this user.
+fn directory_of_user(temporary: &Path) -> PathBuf {
+    temporary.join(format!("orchestrator-{}", geteuid().as_raw()))
+}
+
 /// The path of `root` below `temporary`, in a directory of this user.
 fn path_of(temporary: &Path, root: &Path) -> Result<PathBuf> {
-    let ours = temporary.join(format!("orchestrator-{}", geteuid().as_raw()));
+    let ours = directory_of_user(temporary);
     claim(&ours).map_err(|source| Error::io("use", &ours, source))?;
     Ok(ours.join(name_of(root)))
 }
@@ -335,7 +359,7 @@ mod tests {
 
     use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
 
-    use super::{ScratchDir, ScratchDirs};
+    use super::{ScratchDir, ScratchDirs, sweep};
 
     #[test]
     fn the_path_depends_on_the_root_and_the_content_is_new() {
@@ -425,6 +449,26 @@ mod tests {
         assert!(!tmp.exists() && !path.exists());
         let (again, exchange) = create("main");
         assert_eq!((again.tmp(), exchange.path()), (tmp, path.as_path()));
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_removed() {
+        let temporary = tempfile::tempdir().unwrap();
+        let keep = |root: &str| {
+            let (temporary, root) = (temporary.path(), Path::new(root));
+            let exchange = ScratchDir::create_exchange(temporary, root, "main").unwrap();
+            let dirs = ScratchDirs::create_for_agent(temporary, root, "main").unwrap();
+            fs::write(exchange.path().join("input"), "").unwrap();
+            let paths = [exchange.path().to_owned(), dirs.base().to_owned()];
+            // A run that is killed removes nothing.
+            std::mem::forget((exchange, dirs));
+            paths
+        };
+        let (left, others) = (keep("/a"), keep("/b"));
+        sweep(temporary.path(), Path::new("/a"));
+        assert!(left.iter().all(|path| !path.exists()));
+        assert!(others.iter().all(|path| path.exists()));
+        sweep(&temporary.path().join("missing"), Path::new("/a"));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::cli::workflow::settings::RunSettings;
 use crate::error::{Error, Result};
 use crate::events::{Event, RUN_AGENT};
 use crate::observers::workflow_text::run_lines;
+use crate::process::scratch;
 use crate::state::reason::Reason;
 use crate::state::store::Root;
 use crate::state::workflow::{AgentStatus, WorkflowPhase, WorkflowState};
@@ -70,6 +71,7 @@ fn execute(
     root.refuse_links(&["workspace", "logs"])?;
     let _lock = root.lock()?;
     root.sweep();
+    scratch::sweep(&config.host.temporary, &root.real_path());
     match decide(&config, env, &root)? {
         WorkflowDecision::Over(state) => Ok(report_again(&state)),
         WorkflowDecision::Start(plan) => {
