@@ -137,10 +137,12 @@ impl EventLog {
         Ok(line)
     }
 
-    /// Reads the projection with the number of lines that it takes into account. `read` must not use the log.
-    pub(crate) fn read_at<R>(&self, read: impl FnOnce(u64, &LogState) -> R) -> R {
-        let shared = self.shared();
-        read(shared.journal.lines(), &shared.state)
+    /// Makes all lines durable, and reads the projection with their number: a saved copy of it must not refer to lines
+    /// that a power cut takes. `read` must not use the log.
+    pub(crate) fn read_durable<R>(&self, read: impl FnOnce(u64, &LogState) -> R) -> Result<R> {
+        let mut shared = self.shared();
+        shared.journal.sync()?;
+        Ok(read(shared.journal.lines(), &shared.state))
     }
 
     /// Records a piece of a stream where details are wanted.

@@ -39,6 +39,11 @@ pub struct Journal {
     run_id: String,
     seq: u64,
     length: u64,
+    /// How much of it is known to be durable.
+    synced_length: u64,
+    /// The errno of a sync that failed: the system may have dropped what was written, and no later sync would report
+    /// it, so nothing may follow.
+    failed_sync: Option<i32>,
     secrets: Secrets,
 }
 
@@ -99,6 +104,8 @@ impl Journal {
             run_id: run_id.to_owned(),
             seq: read.lines,
             length: read.whole_bytes,
+            synced_length: 0,
+            failed_sync: None,
             secrets: secrets.clone(),
         };
         let repair = JournalRepair {
@@ -111,6 +118,7 @@ impl Journal {
 
     /// Appends an event. If it contains a secret, it is written and returned in redacted form, for publishing.
     pub fn append(&mut self, event: &Event) -> Result<Option<Event>> {
+        self.check_earlier_syncs()?;
         let mut text = self.line(event)?;
         let redacted = self
             .secrets
@@ -154,13 +162,31 @@ impl Journal {
 
     /// Makes everything written so far durable.
     pub fn sync(&mut self) -> Result<()> {
+        self.check_earlier_syncs()?;
         if !self.is_intact() {
             let changed = std::io::Error::other(
                 "the log was deleted, moved or changed while the run was going on",
             );
             return Err(Error::io("keep", &self.path, changed));
         }
-        self.file.sync_data().map_err(self.failed("sync"))
+        if self.synced_length < self.length {
+            if let Err(error) = self.file.sync_data() {
+                self.failed_sync = Some(error.raw_os_error().unwrap_or_default());
+                return Err(Error::io("sync", &self.path, error));
+            }
+            self.synced_length = self.length;
+        }
+        Ok(())
+    }
+
+    fn check_earlier_syncs(&self) -> Result<()> {
+        match self.failed_sync {
+            None => Ok(()),
+            Some(errno) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                Err(Error::io("sync", &self.path, error))
+            }
+        }
     }
 
     fn failed(&self, action: &'static str) -> impl FnOnce(std::io::Error) -> Error + use<> {

@@ -413,11 +413,11 @@ impl WorkflowRun {
     pub(crate) fn save(&mut self) -> Result<()> {
         let (context, state) = (&self.context, &mut self.state);
         // Nothing is recorded meanwhile, so that the state is exactly what the log says up to the line.
-        context.log.read_at(|line, log| {
+        context.log.read_durable(|line, log| {
             state.seq = line;
             state.usage = log.usage().totals(true);
             context.facts(|log| log.copy_to(state));
-        });
+        })?;
         self.root.save_workflow(state)
     }
 

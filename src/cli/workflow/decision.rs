@@ -221,6 +221,7 @@ fn open_log(
     }
     opened.workflow_log.copy_to(&mut state);
     if opened.workflow_log.phase() == WorkflowPhase::Success {
+        opened.sync()?;
         state.seq = opened.journal_lines();
         root.save_workflow(&mut state)?;
         return Ok(OpenedState::Over(Box::new(state)));

@@ -57,6 +57,11 @@ impl OpenedLogFile {
     pub(super) fn journal_lines(&self) -> u64 {
         self.journal.lines()
     }
+
+    /// Makes the lines durable, so that a saved state may refer to them.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        self.journal.sync()
+    }
 }
 
 /// Opens the log of a run, or creates it. `state` is what `state.json` says.
