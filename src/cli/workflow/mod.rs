@@ -27,7 +27,7 @@ use crate::events::{Event, RUN_AGENT};
 use crate::observers::workflow_text::run_lines;
 use crate::process::scratch;
 use crate::state::reason::Reason;
-use crate::state::store::Root;
+use crate::state::store::{LoadedState, Root};
 use crate::state::workflow::{AgentStatus, WorkflowPhase, WorkflowState};
 use crate::workflow::{self, WorkflowEnd, WorkflowRun};
 
@@ -132,8 +132,7 @@ fn drive(
         .and_then(|()| start(&config, &settings, &mut run, fresh))
         .and_then(|()| warn_of_changes(&run, &changed));
     if is_new && let Err(error) = started {
-        // No state was saved, so the run does not exist, and its log goes too.
-        let _ = std::fs::remove_file(log_file(&run.root, &run.state.run_id));
+        remove_unsaved_log(&run);
         return Err(error);
     }
     let result = started
@@ -156,6 +155,20 @@ fn drive(
         },
         result: outcome.already_shown(),
     })
+}
+
+/// Removes the log of a run that could not start. Where its state is there, also if it may not be durable, the run exists
+/// and keeps its log.
+fn remove_unsaved_log(run: &WorkflowRun) {
+    let run_id = &run.state.run_id;
+    let is_saved = match run.root.load() {
+        Ok(LoadedState::Workflow(state)) => state.run_id == *run_id,
+        Ok(LoadedState::Nothing | LoadedState::Build(_) | LoadedState::Corrupt(_)) => false,
+        Err(_) => true,
+    };
+    if !is_saved {
+        let _ = std::fs::remove_file(log_file(&run.root, run_id));
+    }
 }
 
 /// Records the start and saves the state.
