@@ -231,15 +231,15 @@ fn warn_of_changes(run: &WorkflowRun, changed: &[String]) -> Result<()> {
 /// Records the end of the command and returns its result.
 fn conclude(run: &mut WorkflowRun, result: Result<WorkflowEnd>) -> RunOutcome {
     let event = end_event(run, &result);
-    // On a full disk the journal cannot record the end; the observers and the result still show it.
-    let recorded = run.context.log.record_synced(event.clone());
-    if recorded.is_err() {
-        run.context.log.publish(&event);
-    }
-    let result = result.and_then(|end| recorded.map(|()| end));
-    // The same holds for the state: what is on disk is older, and true.
+    let recorded = run.context.log.record_synced(event);
+    // What is on disk is older where this fails, and true.
     let saved = run.save();
-    let result = result.and_then(|end| saved.map(|()| end));
+    let (is_recorded, has_ended) = (recorded.is_ok(), result.is_ok());
+    let result = result.and_then(|end| recorded.and(saved).map(|()| end));
+    // On a full disk neither the journal nor the state can have the end; the observers and the result still show it.
+    if !is_recorded || has_ended && result.is_err() {
+        run.context.log.publish(&end_event(run, &result));
+    }
     let notes = run.context.log.notes();
     match result {
         Ok(end) => RunOutcome::of_workflow_state(&run.state, notes, message_of(&end)),
