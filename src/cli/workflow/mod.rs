@@ -163,7 +163,7 @@ fn remove_unsaved_log(run: &WorkflowRun) {
     let run_id = &run.state.run_id;
     let is_saved = match run.root.load() {
         Ok(LoadedState::Workflow(state)) => state.run_id == *run_id,
-        Ok(LoadedState::Nothing | LoadedState::Build(_) | LoadedState::Corrupt(_)) => false,
+        Ok(_) => false,
         Err(_) => true,
     };
     if !is_saved {
