@@ -75,6 +75,7 @@ mod tidy;
 mod watched_output;
 mod workflow_budget;
 mod workflow_caching;
+mod workflow_claude;
 mod workflow_concurrency;
 mod workflow_console;
 mod workflow_examples;

@@ -196,6 +196,32 @@ fn quiet_shows_what_went_wrong_and_questions_alone() {
 }
 
 #[test]
+fn prints_of_a_model_are_shown_while_it_answers_and_once() {
+    // The first stream breaks off after the print, the second one waits after it.
+    let print = "<print>I am at it now.</print>";
+    let answer = || {
+        reply::text(&format!(
+            "{print} And some more words. <result>done</result>"
+        ))
+    };
+    let server = Server::start([answer().cut_after(7), answer().stall_after(7)]);
+    let project = workflow(&[("START.md", "One.")]).model(&server);
+    let mut running = project.start(FLOW);
+    running.until_stderr_has("[main] I am at it now.\n");
+    server.wait_for(2);
+    assert_eq!(project.state_text("state"), "RUNNING");
+    server.release();
+    let ran = running.wait().exits(0);
+    assert_eq!(
+        ran.stderr.matches("I am at it now.").count(),
+        1,
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(project.events("Print").len(), 1);
+}
+
+#[test]
 fn hostile_text_never_reaches_the_console() {
     let server = Server::start([
         reply::text(&format!("<print>{HOSTILE}</print><goto>B</goto>")),

@@ -639,11 +639,13 @@ fn another_run_is_refused_while_one_is_unfinished() {
         run(arguments).exits(64).says("--no-resume");
         assert_eq!(project.files(), before, "{arguments:?}");
     }
+    std::os::unix::fs::symlink("flow", project.path("link")).unwrap();
     // The same one, also by another path; the input may be left out.
     let run_id = project.state_text("run_id");
     for arguments in [
         &["flow", "--input", "one"][..],
         &["flow"],
+        &["link/START.sh"],
         &["./flow/../flow/START.sh"],
     ] {
         run(arguments).exits(1);

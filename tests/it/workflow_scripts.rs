@@ -462,6 +462,32 @@ fn nothing_of_the_run_can_be_reached_from_a_script() {
 }
 
 #[test]
+fn where_the_folder_contains_the_root_its_states_stay_out_of_reach() {
+    let script =
+        "{ cat state.json logs/* flow/B.sh; echo x > state.json; rm -f state.json; } 2> /dev/null
+        echo \"echo '<result>changed</result>'\" | tee flow/B.sh flow/NEW.sh > /dev/null 2>&1
+        cat flow/notes.txt; echo mine > flow/notes.txt; echo '<goto>B</goto>'";
+    let project = workflow(&[
+        ("START.sh", script),
+        ("B.sh", "echo '<result>as it was</result>'"),
+    ])
+    .file("flow/notes.txt", "notes");
+    assert_eq!(project.succeed(&["--project-dir", "."]), "as it was");
+    assert_eq!(
+        project.events("ScriptOutput")[0]["stdout"],
+        "notes<goto>B</goto>\n"
+    );
+    assert_eq!(project.read("flow/notes.txt"), "mine\n");
+    assert_eq!(project.state_text("state"), "SUCCESS");
+    assert!(project.read("flow/B.sh").contains("as it was"));
+    // A file that a script adds does not become a state.
+    let add = "echo \"echo '<result>added</result>'\" > flow/NEW.sh; echo '<goto>NEW</goto>'";
+    let project = workflow(&[("START.sh", add)]);
+    let message = text_of(&project.fail(&["--project-dir", "."]), "message");
+    assert!(message.contains("no state \"NEW\""), "{message}");
+}
+
+#[test]
 fn without_a_sandbox_scripts_have_the_rights_of_the_user() {
     let project = workflow(&[(
         "START.sh",

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::project::Project;
+use crate::support::project::{ANTHROPIC_KEY, Project};
 use crate::support::reply::{self, bash};
 use crate::support::server::Server;
 use crate::support::workflow::{
@@ -431,6 +431,25 @@ fn a_question_pauses_its_agent_until_it_is_answered() {
 }
 
 #[test]
+fn the_tools_of_an_agent_end_while_it_asks() {
+    let server = Server::start([
+        bash("x=1; echo kept > file"),
+        reply::text("<ask next=\"B\">Go on?</ask>"),
+        bash("echo \"[$x]\" >> file"),
+        reply::text("<result>done</result>"),
+    ]);
+    let project = workflow(&[("START.md", "One."), ("B.md", "Two.")]).model(&server);
+    project.pause(&[]);
+    assert_eq!(project.succeed(&["--answer", "yes"]), "done");
+    assert_eq!(project.workspace("file"), "kept\n[]\n");
+    let lines = conversation(&server.requests()[2]);
+    assert!(
+        lines[5].contains("environments were restarted"),
+        "{lines:#?}"
+    );
+}
+
+#[test]
 fn two_agents_ask_and_each_gets_its_answer() {
     let project = workflow(&[
         (
@@ -777,6 +796,17 @@ fn model_and_effort_of_a_state_are_its_own() {
             .all(|request| request.body["max_tokens"] == 16000)
     );
     assert!(requests[2].raw.contains("Three."));
+}
+
+#[test]
+fn a_key_in_an_answer_is_not_passed_on() {
+    let server = Server::start([
+        reply::text(&format!("<goto input=\"{ANTHROPIC_KEY}\">B</goto>")),
+        reply::text("<result>done</result>"),
+    ]);
+    let project = workflow(&[("START.md", "One."), ("B.md", "Two {{input}}.")]).model(&server);
+    project.succeed(&[]);
+    assert!(!server.requests()[1].raw.contains(ANTHROPIC_KEY));
 }
 
 #[test]
