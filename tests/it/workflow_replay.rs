@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::project::Project;
@@ -215,6 +216,44 @@ fn a_resumed_run_is_replayed_by_the_visits_that_its_transitions_came_from() {
     let second = replaying(&first).file("workspace/go", "");
     let ran = second.run(&[FLOW, REPLAY].concat()).exits(0);
     assert_eq!(ran.stdout, "x\n");
+}
+
+#[test]
+fn restarts_of_the_tools_are_replayed() {
+    let states = [("START.md", "One."), ("B.md", "Two."), ("R.md", "Three.")];
+    let server = Server::start([
+        bash("x=1; echo one > file"),
+        reply::text("<call return=\"R\">B</call>"),
+        reply::status(401),
+        bash("echo \"[$x]\" >> file"),
+        reply::text("<result>b</result>"),
+        reply::text("<result>x</result>"),
+    ]);
+    let first = workflow(&states).model(&server);
+    first.pause(&[]);
+    assert_eq!(first.succeed(&[]), "x");
+    assert_eq!(first.workspace("file"), "one\n[]\n");
+    let second = replay(&first, &[], 0);
+    assert_eq!(second.workspace_files(), first.workspace_files());
+}
+
+#[test]
+fn a_killed_run_is_replayed_by_its_calls() {
+    let states = [("START.md", "One.")];
+    let server = Server::start([
+        bash("echo one > file; mkfifo gate; read line < gate"),
+        reply::text("<result>x</result>"),
+    ]);
+    let first = workflow(&states).model(&server);
+    let mut running = first.start(FLOW);
+    running.until("the call waits", || first.exists("workspace/gate"));
+    running.signal(Signal::KILL);
+    running.wait();
+    fs::remove_file(first.path("workspace/gate")).unwrap();
+    assert_eq!(first.succeed(&[]), "x");
+    // The call has no result in the log, so it is not run.
+    let second = replay(&first, &[], 0);
+    assert!(!second.exists("workspace/gate"));
 }
 
 #[test]

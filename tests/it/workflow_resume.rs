@@ -123,6 +123,29 @@ fn after_a_resume_every_session_that_used_tools_is_told_once() {
 }
 
 #[test]
+fn a_branch_and_its_caller_are_each_told_of_the_restart() {
+    let server = Server::start([
+        bash("x=1"),
+        reply::text("<call return=\"R\">C</call>"),
+        reply::status(401),
+        reply::text("<result>c</result>"),
+        reply::text("<result>done</result>"),
+    ]);
+    let states = [("START.md", "One."), ("C.md", "Two."), ("R.md", "Three.")];
+    let project = workflow(&states).model(&server);
+    project.pause(&[]);
+    assert_eq!(project.succeed(&[]), "done");
+    let requests: Vec<Vec<String>> = server.requests().iter().map(conversation).collect();
+    for (number, text) in [(3, "user: Two."), (4, "user: Three.")] {
+        let [.., prompt, notice] = requests[number].as_slice() else {
+            panic!("{:?}", requests[number]);
+        };
+        assert_eq!(prompt, text);
+        assert!(notice.contains("environments were restarted"), "{notice}");
+    }
+}
+
+#[test]
 fn a_branch_waits_across_a_restart() {
     let server = Server::start([
         reply::text("<call return=\"R\">S</call>"),
@@ -353,6 +376,30 @@ fn a_failed_agent_decides_before_a_paused_one() {
     assert_eq!(project.agents(), ["main paused", "main_bad1 failed"]);
     project.write("workspace/go", "");
     assert_eq!(project.succeed(&[]), "done");
+}
+
+#[test]
+fn the_first_paused_agent_gives_the_reason() {
+    let server = Server::start([reply::status(401), reply::text("<result>done</result>")]);
+    let project = workflow(&[
+        ("START.sh", "echo '<fork next=\"M\">ASK</fork>'"),
+        ("ASK.sh", "echo '<ask next=\"END\">x?</ask>'"),
+        ("M.md", "One."),
+        END,
+    ])
+    .model(&server);
+    let result = project.pause(&[]);
+    assert_eq!(project.agents(), ["main paused", "main_ask1 asking"]);
+    assert_eq!(result["reason"], "provider_unauthorized");
+    assert!(
+        text_of(&result, "next").contains("--answer TEXT"),
+        "{result}"
+    );
+    // Now only the question is open, and main has its payload.
+    let result = project.pause(&[]);
+    assert_eq!(result["reason"], "asking");
+    assert_eq!(result["result"], "done");
+    assert_eq!(project.succeed(&["--answer", "y"]), "done");
 }
 
 #[test]
