@@ -12,6 +12,7 @@ mod lint;
 mod log_file;
 mod outcome;
 mod output;
+mod paths;
 mod programs;
 mod reset;
 mod resume_command;

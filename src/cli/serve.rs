@@ -7,6 +7,7 @@ use crate::cancel::CancelToken;
 use crate::cli::arguments::ServeArguments;
 use crate::cli::env::{CliEnv, adopt_orphans, cancel_on_signals, own_launcher};
 use crate::cli::output::{print_error, print_stderr};
+use crate::cli::paths::{readable_paths, working_folder};
 use crate::cli::sandbox::{self, ExtraAccess, SandboxSite};
 use crate::environments::adhoc::host::HostStart;
 use crate::environments::builtin::EnvironmentFactory;
@@ -17,7 +18,7 @@ use crate::process::Launcher;
 use crate::process::check_env::{CallerEnv, ChildDirs, find_program};
 use crate::process::env::for_environments;
 use crate::process::sandbox::probe::{self, ProbeResult};
-use crate::process::sandbox::{SandboxMode, SandboxPolicy, plan};
+use crate::process::sandbox::{SandboxMode, SandboxPolicy};
 use crate::process::scratch::ScratchDirs;
 use crate::server::{self, ServeEnd};
 
@@ -58,26 +59,7 @@ fn project_dir(arguments: &ServeArguments, env: &CliEnv) -> Result<PathBuf> {
         .clone()
         .or_else(|| env.text("PROJECT_DIR").map(PathBuf::from));
     let path = env.absolute(&named.unwrap_or_default());
-    let refuse = |problem: &str| {
-        Error::Usage(format!(
-            "invalid project directory {}: {problem}",
-            path.display()
-        ))
-    };
-    let real = path
-        .canonicalize()
-        .map_err(|error| refuse(&error.to_string()))?;
-    if !real.is_dir() {
-        return Err(refuse("it is not a directory"));
-    }
-    let home = env.home().and_then(|home| home.canonicalize().ok());
-    let is_too_much = real == Path::new("/") || home.is_some_and(|home| home.starts_with(&real));
-    if is_too_much && !arguments.no_sandbox {
-        return Err(refuse(
-            "it is your home or above it; name a folder below your home, or use --no-sandbox",
-        ));
-    }
-    Ok(real)
+    working_folder(&path, "project directory", !arguments.no_sandbox, env)
 }
 
 /// The sandbox of the environments.
@@ -103,7 +85,7 @@ impl ServeSandbox {
             });
         }
         let access = ExtraAccess {
-            read: &readable_paths(arguments, env)?,
+            read: &readable_paths(&arguments.read, env)?,
             network: arguments.network,
         };
         let found = probe::find(&launcher, &env.temporary(), arguments.network)?;
@@ -125,21 +107,6 @@ impl ServeSandbox {
             _scratch: scratch,
         })
     }
-}
-
-/// The paths of `--read`, absolute.
-fn readable_paths(arguments: &ServeArguments, env: &CliEnv) -> Result<Vec<PathBuf>> {
-    let check = |path: &PathBuf| {
-        let path = env.absolute(path);
-        let refuse =
-            |problem: String| Error::Usage(format!("invalid --read {}: {problem}", path.display()));
-        path.metadata().map_err(|error| refuse(error.to_string()))?;
-        match plan::refusal(&path) {
-            Some(problem) => Err(refuse(format!("it {problem}"))),
-            None => Ok(path),
-        }
-    };
-    arguments.read.iter().map(check).collect()
 }
 
 /// What is printed about the sandbox, with the flags that change it.

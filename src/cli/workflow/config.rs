@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::arguments::{RunArguments, WorkflowFlags};
 use crate::cli::env::CliEnv;
+use crate::cli::paths::{readable_paths, working_folder};
 use crate::cli::run_config::{HostConfig, OutputConfig, kept_path, refuse_colon};
 use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
 use crate::llm::provider::Provider;
-use crate::process::sandbox::plan;
 use crate::source::code;
 use crate::source::finding::{Finding, FindingLevel};
 use crate::state::store::{LOGS, Root, real_path};
@@ -84,7 +84,7 @@ impl WorkflowConfig {
             answers: flags.answer.clone(),
             has_sandbox: !arguments.no_sandbox,
             network: flags.network,
-            read: readable_paths(flags, env)?,
+            read: readable_paths(&flags.read, env)?,
             kept_variables: kept_variables(flags, env),
             warnings: shown_warnings(findings, path),
             host: HostConfig::new(env),
@@ -176,46 +176,15 @@ fn project_dir(
         return Ok(None);
     };
     let path = env.absolute(path);
-    let refuse = |problem: &str| {
-        Error::Usage(format!(
-            "invalid --project-dir {}: {problem}",
-            path.display()
-        ))
-    };
-    let real = path
-        .canonicalize()
-        .map_err(|error| refuse(&error.to_string()))?;
-    if !real.is_dir() {
-        return Err(refuse("it is not a directory"));
-    }
+    let real = working_folder(&path, "--project-dir", !arguments.no_sandbox, env)?;
     refuse_colon(&real)?;
-    let root = real_path(&env.root);
-    if real.starts_with(root.join(LOGS)) {
-        return Err(refuse("it is in logs/ of the root"));
-    }
-    let home = env.home().and_then(|home| home.canonicalize().ok());
-    let is_too_much = real == Path::new("/") || home.is_some_and(|home| home.starts_with(&real));
-    match is_too_much && !arguments.no_sandbox {
-        true => Err(refuse(
-            "it is your home or above it; name a folder below your home, or use --no-sandbox",
-        )),
+    match real.starts_with(real_path(&env.root).join(LOGS)) {
+        true => Err(Error::Usage(format!(
+            "invalid --project-dir {}: it is in logs/ of the root",
+            path.display()
+        ))),
         false => Ok(Some(real)),
     }
-}
-
-/// The paths of `--read`, absolute.
-fn readable_paths(flags: &WorkflowFlags, env: &CliEnv) -> Result<Vec<PathBuf>> {
-    let check = |path: &PathBuf| {
-        let path = env.absolute(path);
-        let refuse =
-            |problem: String| Error::Usage(format!("invalid --read {}: {problem}", path.display()));
-        path.metadata().map_err(|error| refuse(error.to_string()))?;
-        match plan::refusal(&path) {
-            Some(problem) => Err(refuse(format!("it {problem}"))),
-            None => Ok(path),
-        }
-    };
-    flags.read.iter().map(check).collect()
 }
 
 /// The caller's variables of `--keep-env`; one that is not set is left out.
