@@ -222,6 +222,53 @@ fn prints_of_a_model_are_shown_while_it_answers_and_once() {
 }
 
 #[test]
+fn debug_files_are_numbered_by_the_steps_of_their_agent() {
+    let start = "---\nallowed_transitions: [{tag: goto, target: S}, {tag: result}]\n---\nOne.";
+    let server = Server::start([
+        reply::text("I forgot."),
+        reply::text("<goto>S</goto>"),
+        reply::text("<result>done</result>"),
+    ]);
+    let project = workflow(&[
+        ("START.md", start),
+        (
+            "S.sh",
+            "echo out; echo err >&2; echo '<fork next=\"B\">W</fork>'",
+        ),
+        ("W.sh", "exit 1"),
+        ("B.md", "Two."),
+    ])
+    .model(&server);
+    project.fail(&["--debug"]);
+    let folder = format!("logs/{}", project.state_text("run_id"));
+    for file in [
+        "main_START_001.prompt.md",
+        "main_START_001.jsonl",
+        "main_START_002.prompt.md",
+        "main_START_002.jsonl",
+        "main_S_003.stdout.txt",
+        "main_S_003.stderr.txt",
+        "main_S_003.meta.json",
+        "main_B_004.prompt.md",
+        "main_w1_W_001.meta.json",
+        "transitions.log",
+    ] {
+        assert!(project.exists(&format!("{folder}/{file}")), "{file}");
+    }
+    assert_eq!(
+        project.read(&format!("{folder}/main_S_003.stderr.txt")),
+        "err\n"
+    );
+    let transitions = project.read(&format!("{folder}/transitions.log"));
+    assert!(
+        transitions.contains(" [main] START.md -> S.sh (goto)\n"),
+        "{transitions}"
+    );
+    let errors = fs::read_dir(project.path(&format!("{folder}/errors"))).unwrap();
+    assert!(errors.count() > 0);
+}
+
+#[test]
 fn hostile_text_never_reaches_the_console() {
     let server = Server::start([
         reply::text(&format!("<print>{HOSTILE}</print><goto>B</goto>")),
