@@ -73,6 +73,8 @@ pub(crate) struct AgentEnv {
     launcher: Launcher,
     tmp: PathBuf,
     home: PathBuf,
+    /// The variables of programs in a sandbox, once they are known.
+    variables: OnceLock<BTreeMap<OsString, OsString>>,
     pub(crate) exchange: ScratchDir,
     /// Where the private directories are on the host; removed with this.
     _scratch: Option<ScratchDirs>,
@@ -128,6 +130,7 @@ impl AgentEnv {
                 launcher: shared.launcher.clone(),
                 tmp: scratch.tmp(),
                 home: shared.user_home.clone().unwrap_or_else(|| scratch.home()),
+                variables: OnceLock::new(),
                 exchange,
                 _scratch: Some(scratch),
             });
@@ -149,6 +152,7 @@ impl AgentEnv {
             tmp: policy.tmpdir(),
             home: policy.home.clone(),
             launcher: shared.launcher.with_shared_namespaces(policy)?,
+            variables: OnceLock::new(),
             exchange,
             _scratch: scratch,
         })
@@ -160,6 +164,15 @@ impl AgentEnv {
 
     /// The variables of the agent's programs: those of a check, and the caller's that were asked for.
     pub(crate) fn variables(&self, shared: &WorkflowEnv) -> BTreeMap<OsString, OsString> {
+        let find = || self.find_variables(shared);
+        match self.launcher.policy {
+            // They depend on directories outside the folder, which a program in a sandbox cannot make or remove.
+            Some(_) => self.variables.get_or_init(find).clone(),
+            None => find(),
+        }
+    }
+
+    fn find_variables(&self, shared: &WorkflowEnv) -> BTreeMap<OsString, OsString> {
         let dirs = ChildDirs {
             workspace: &shared.folder.path,
             tmp: &self.tmp,
