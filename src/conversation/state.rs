@@ -256,8 +256,14 @@ impl ConversationState {
             let ContentBlock::ToolUse { id, .. } = block else {
                 continue;
             };
-            if id.is_empty() || self.call_ids.contains(id) {
-                *id = format!("call-{}-{number}", self.index);
+            let mut copy = 0;
+            while id.is_empty() || self.call_ids.contains(id) {
+                // The index is that of the scope: a session has several.
+                *id = match copy {
+                    0 => format!("call-{}-{number}", self.index),
+                    _ => format!("call-{}-{number}-{copy}", self.index),
+                };
+                copy += 1;
             }
             self.call_ids.insert(id.clone());
         }

@@ -319,6 +319,7 @@ impl<'a> Conversation<'a> {
         let place = self.agent.place(self.state.index);
         if let Some(recorded) = self
             .recorded()
+            .filter(|_| self.state.rules == TurnRules::Phase)
             .filter(|history| history.answer(place).is_none())
         {
             let closed = recorded.closed(place.scope);

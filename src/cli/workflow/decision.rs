@@ -73,9 +73,14 @@ pub(super) fn decide(
         Some(opened) => opened,
         None => wiring::open_log(env, root, &state.run_id, None)?,
     };
+    let mut state_hashes = config.scope.hashes();
+    if fresh.is_none() && config.scope.directory.starts_with(&settings.folder) {
+        // Programs of the run can add files there; they do not become states.
+        state_hashes.retain(|name, _| state.state_hashes.contains_key(name));
+    }
     let state = WorkflowState {
         options: settings.options.clone(),
-        state_hashes: config.scope.hashes(),
+        state_hashes,
         ..state
     };
     Ok(WorkflowDecision::Start(Box::new(WorkflowPlan {

@@ -371,12 +371,13 @@ pub(super) fn compare_with_recording(run: &WorkflowRun, end: WorkflowEnd) -> Res
         ));
     }
     let differing = run.context.facts(|log| {
-        let results = log.results().iter();
-        let mut differing = results.filter(|(id, payload)| {
-            let then = recorded.results().get(*id);
-            then.is_some_and(|then| then != *payload)
-        });
-        differing.next().map(|(id, _)| id.clone())
+        let (then, now) = (recorded.results(), log.results());
+        let mut ids = then.keys().chain(now.keys());
+        let differs = |id: &&String| match (then.get(*id), now.get(*id)) {
+            (Some(then), Some(now)) => then != now,
+            _ => is_over,
+        };
+        ids.find(differs).cloned()
     });
     match differing {
         Some(id) => mismatch(format!("the payload of {id} differs from the recorded one")),

@@ -12,7 +12,7 @@ use crate::conversation::budget::Budget;
 use crate::conversation::history::RecordedAnswer;
 use crate::conversation::model_call::{RecordedModel, SessionRef, StreamedText, TextListener};
 use crate::conversation::session::{exchanges_until, last_use_of_environments};
-use crate::conversation::state::{ConversationState, TurnRules};
+use crate::conversation::state::{ConversationState, TurnRules, UnusableAnswer};
 use crate::conversation::toolset::Toolset;
 use crate::conversation::turns::{Conversation, TimeLimit, TurnEnd};
 use crate::error::{Error, Result};
@@ -147,7 +147,7 @@ impl StateVisit<'_> {
                 .in_session(session.clone())
                 .with_restart_notice(self.restart_notice(&agent));
         if let Err(unusable) = conversation.catch_up((Objection::Reminder, "")) {
-            return Ok(self.failed(&unusable));
+            return Ok(self.unusable(&unusable));
         }
         loop {
             let end = conversation.run(&mut |answer| answers.answered(answer))?;
@@ -176,7 +176,15 @@ impl StateVisit<'_> {
                 message,
             }) => Some(StepOutcome::Paused(Reason::Budget, message)),
             TurnEnd::Bound(bound) => Some(self.failed(&bound.message)),
-            TurnEnd::Unusable(unusable) => Some(self.failed(&unusable)),
+            TurnEnd::Unusable(unusable) => Some(self.unusable(&unusable)),
+        }
+    }
+
+    /// The limit of tokens is fixed here, so its end is described without the field of a spec that raises it.
+    fn unusable(&self, unusable: &UnusableAnswer) -> StepOutcome {
+        match unusable {
+            UnusableAnswer::CutOff { .. } => self.failed(&Mistake::CutOff),
+            UnusableAnswer::ModelError(_) | UnusableAnswer::Refused { .. } => self.failed(unusable),
         }
     }
 
