@@ -416,11 +416,15 @@ fn the_state_stays_hidden_while_it_is_saved() {
             0,
         )
         .unwrap();
+        // Open at both ends, so that neither side waits for the other to open it.
+        let mut options = fs::File::options();
+        let gate = options.read(true).write(true);
+        let mut gate = gate.open(site.at("root/flow/wait")).unwrap();
         let mut on_stdout = |piece: &[u8]| {
             for _ in 0..String::from_utf8_lossy(piece).matches("now").count() {
                 save(&site);
                 saves += 1;
-                fs::write(site.at("root/flow/wait"), "go\n").unwrap();
+                gate.write_all(b"go\n").unwrap();
             }
         };
         let marked = Marked::shell(script).within(&site.at("root"));
