@@ -164,91 +164,12 @@ fn file_difference(recorded: &RecordedFiles, now: &RecordedFiles) -> Option<Stri
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, File};
-    use std::os::fd::AsFd;
-    use std::path::{Path, PathBuf};
-    use std::sync::{Arc, Mutex};
-
     use super::*;
-    use crate::conversation::event_log::{EventLog, OpenedLog};
-    use crate::conversation::log_state::LogState;
-    use crate::events::MAIN_AGENT;
-    use crate::events::bus::Bus;
-    use crate::secrets::Secrets;
-    use crate::state::journal::{Journal, read_lines};
-
-    const RUN_ID: &str = "0b9e6ed1-62a1-4d51-9a63-3a8a1d7f0c11";
-
-    /// The logs of recorded runs: examples, and runs with patches, hidden checks, reminders and retries.
-    fn recorded_logs() -> Vec<PathBuf> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let files = ["specs/agent", "tests/corpus/log"]
-            .map(|folder| fs::read_dir(root.join(folder)).unwrap())
-            .into_iter()
-            .flatten();
-        let paths = files.map(|file| file.unwrap().path());
-        paths
-            .filter(|path| path.is_file() && path.extension().is_none_or(|end| end == "log"))
-            .collect()
-    }
-
-    fn events(path: &Path) -> Vec<Event> {
-        let mut events = Vec::new();
-        read_lines(&File::open(path).unwrap(), None, &mut |_, event| {
-            events.push(event)
-        })
-        .unwrap();
-        events
-    }
-
-    /// The projections that a resume would find in the log of a folder, and the journal.
-    fn fold(folder: &Path) -> (LogState, BuildLog, Journal) {
-        let (mut state, mut facts) = (LogState::default(), BuildLog::default());
-        let logs = File::open(folder).unwrap();
-        let (journal, repair) = Journal::open(
-            logs.as_fd(),
-            folder,
-            RUN_ID,
-            &Secrets::new(["secret-key-123".to_owned()]),
-            &mut |line, event| {
-                state.apply(line, &event);
-                facts.apply(line, &event);
-            },
-        )
-        .unwrap();
-        assert_eq!(repair, None);
-        (state, facts, journal)
-    }
+    use crate::conversation::prefix_check::check_every_prefix;
 
     #[test]
     fn after_every_prefix_of_a_recorded_run_the_fold_of_the_log_is_the_live_projection() {
-        let mut count = 0;
-        for path in recorded_logs() {
-            let folder = tempfile::tempdir().unwrap();
-            let (state, facts, journal) = fold(folder.path());
-            let facts = Arc::new(Mutex::new(facts));
-            let log = EventLog::new(
-                MAIN_AGENT,
-                OpenedLog {
-                    journal,
-                    bus: Bus::default(),
-                    has_details: true,
-                    state,
-                    facts: facts.clone(),
-                },
-            );
-            for event in events(&path) {
-                log.record(event).unwrap();
-                // A note with a key in it: the live projection has what the log has.
-                if count % 7 == 0 {
-                    log.note(format!("{count}: secret-key-123")).unwrap();
-                }
-                let (state, folded, _) = fold(folder.path());
-                assert_eq!(log.read(LogState::clone), state, "{}", path.display());
-                assert_eq!(*facts.lock().unwrap(), folded, "{}", path.display());
-                count += 1;
-            }
-        }
+        let count = check_every_prefix::<BuildLog>(|_, _, _| {});
         assert!(count > 150, "{count} events");
     }
 

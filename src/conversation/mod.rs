@@ -27,4 +27,6 @@ pub(crate) mod usage;
 pub(crate) mod workspace_files;
 
 #[cfg(test)]
+pub(crate) mod prefix_check;
+#[cfg(test)]
 mod tests;
