@@ -26,6 +26,7 @@ pub mod cli {
 
 pub mod conversation {
     pub use crate::conversation::budget::Budget;
+    pub use crate::conversation::event_log::Projection;
     pub use crate::conversation::log_state::LogState;
     pub use crate::conversation::replay::Replay;
     pub use crate::conversation::usage::UsageLog;
@@ -93,6 +94,7 @@ pub mod state {
     pub use crate::state::phase::Phase;
     pub use crate::state::reason::Reason;
     pub use crate::state::run::{ParsedState, RunState};
+    pub use crate::state::workflow::WorkflowState;
 }
 
 pub mod text {
@@ -109,6 +111,8 @@ pub mod workflow {
     use crate::source::finding::Finding;
     use crate::workflow::scope::WorkflowScope;
     use crate::workflow::{diagram, lint, state_file};
+
+    pub use crate::workflow::workflow_log::WorkflowLog;
 
     /// Whether a markdown state can be used, and whether an error was found in it.
     pub fn read_markdown(bytes: &[u8]) -> (bool, bool) {

@@ -16,7 +16,7 @@ use crate::state::run::{
 /// A saved run of a workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct WorkflowState {
+pub struct WorkflowState {
     pub(crate) version: u64,
     pub(crate) kind: RunKind,
     pub(crate) run_id: String,
@@ -179,7 +179,7 @@ impl WorkflowState {
     }
 
     /// Parses the bytes of a file whose header says that it is a workflow's.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<WorkflowState, InvalidState> {
+    pub fn parse(bytes: &[u8]) -> Result<WorkflowState, InvalidState> {
         let state: WorkflowState = serde_json::from_slice(bytes)?;
         state.check()?;
         Ok(state)

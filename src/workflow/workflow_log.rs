@@ -108,7 +108,7 @@ pub(crate) struct WorkerFacts {
 
 /// The workflow that the events of a log describe.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct WorkflowLog {
+pub struct WorkflowLog {
     agents: Vec<AgentRecord>,
     fork_counters: BTreeMap<String, u64>,
     results: BTreeMap<String, String>,
@@ -488,7 +488,7 @@ impl WorkflowLog {
     }
 
     /// Copies what the log says into a state.
-    pub(crate) fn copy_to(&self, state: &mut WorkflowState) {
+    pub fn copy_to(&self, state: &mut WorkflowState) {
         state.state = self.phase;
         state.reason = self.reason;
         state.agents = self

@@ -5,10 +5,11 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use orchestrator::internals::build::{BuildLog, answer_format, missing_transitions, parse_spec};
-use orchestrator::internals::conversation::{Budget, LogState, Replay, UsageLog};
+use orchestrator::internals::conversation::{Budget, LogState, Projection, Replay, UsageLog};
 use orchestrator::internals::events::{Charge, ConversationScope, Event};
 use orchestrator::internals::secrets::Secrets;
 use orchestrator::internals::state::{Journal, JournalRepair, ParsedState, Phase, RunState};
+use orchestrator::internals::workflow::WorkflowLog;
 use orchestrator::internals::workspace::SafePath;
 use serde_json::Value;
 
@@ -183,6 +184,10 @@ fn log() {
             state.apply(line, event);
         }
         spend(state.usage());
+        let mut workflow = WorkflowLog::default();
+        for (line, event) in (1..).zip(&events) {
+            workflow.apply(line, event);
+        }
         let mut facts = BuildLog::default();
         if let Ok(replay) = Replay::load(&path, folder.path(), &mut facts) {
             for turn in 0..2 {

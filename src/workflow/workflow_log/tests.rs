@@ -1,8 +1,11 @@
-//! What each transition does to sessions, stacks, inputs and agents.
+//! What each transition does to sessions, stacks, inputs and agents; the fold after every line of recorded runs.
 
 use serde_json::{Value, json};
 
 use super::*;
+use crate::conversation::prefix_check::check_every_prefix;
+use crate::state::run::new_run_id;
+use crate::state::workflow::{NewWorkflow, WorkflowOptions};
 
 /// A workflow whose agent `main` is at START.md, and the number of the last line.
 struct Fold {
@@ -288,4 +291,29 @@ fn a_directory_is_restored_by_a_return_and_restarts_the_environments() {
     );
     let agent = fold.log.agent("main").unwrap();
     assert_eq!((agent.cwd.as_str(), agent.environments_since), (".", 4));
+}
+
+/// A state as it is saved and read back.
+fn saved(log: &WorkflowLog, seq: u64) -> WorkflowState {
+    let mut state = WorkflowState::new(NewWorkflow {
+        run_id: new_run_id(),
+        workflow: "flow/START.md".into(),
+        input: None,
+        options: WorkflowOptions::default(),
+        state_hashes: BTreeMap::new(),
+    });
+    state.seq = seq;
+    log.copy_to(&mut state);
+    let bytes = serde_json::to_vec(&state).unwrap();
+    let read = WorkflowState::parse(&bytes).unwrap();
+    assert_eq!(read, state);
+    read
+}
+
+#[test]
+fn after_every_prefix_of_a_recorded_run_the_fold_of_the_log_is_the_live_projection() {
+    let count = check_every_prefix::<WorkflowLog>(|live, line, folded| {
+        assert!(folded.agrees_with(&saved(live, line)), "line {line}");
+    });
+    assert!(count > 200, "{count} events");
 }
