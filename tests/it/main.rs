@@ -78,6 +78,7 @@ mod workflow_caching;
 mod workflow_claude;
 mod workflow_concurrency;
 mod workflow_console;
+mod workflow_crash;
 mod workflow_examples;
 mod workflow_fixtures;
 mod workflow_policy;

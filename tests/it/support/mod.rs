@@ -1,6 +1,8 @@
 //! What the tests share: the project they run the binary in, the scripted model, clients and requirements.
 
 pub(crate) mod claude;
+pub(crate) mod fault_tracer;
+pub(crate) mod full_workflow;
 pub(crate) mod needs;
 pub(crate) mod project;
 pub(crate) mod reply;

@@ -94,7 +94,7 @@ impl Received {
 }
 
 /// Adds every text below the value, without protocol fields.
-fn texts(value: &Value, said: &mut String) {
+pub(crate) fn texts(value: &Value, said: &mut String) {
     match value {
         Value::String(text) => said.extend([text.as_str(), "\n"]),
         Value::Array(items) => items.iter().for_each(|item| texts(item, said)),
