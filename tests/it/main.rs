@@ -82,6 +82,7 @@ mod workflow_crash;
 mod workflow_examples;
 mod workflow_fixtures;
 mod workflow_policy;
+mod workflow_power_cut;
 mod workflow_replay;
 mod workflow_resume;
 mod workflow_sandbox;

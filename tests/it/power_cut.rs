@@ -28,7 +28,7 @@ mount -o loop,commit=9999 ../disk "$PWD"
 cd "$PWD"
 cp -r ../specs .
 sync -f .
-strace -f --detach-on=execve -qq -o /dev/null $FAULT "$@" || true
+$TRACER "$@" || true
 cp ../disk ../cut
 cp -r . ../seen
 "#;
@@ -53,11 +53,12 @@ fn model() -> Server {
 
 /// A project whose root will be a separate disk; `None` where that is not possible.
 fn on_a_disk(server: &Server, fault: &str) -> Option<Project> {
-    disk_for(Project::with(answer_spec(), server).env("FAULT", fault))
+    let tracer = format!("strace -f --detach-on=execve -qq -o /dev/null {fault}");
+    disk_for(Project::with(answer_spec(), server).env("TRACER", &tracer))
 }
 
 /// Makes a disk for the root of a project, and moves its specs beside it.
-fn disk_for(project: Project) -> Option<Project> {
+pub(crate) fn disk_for(project: Project) -> Option<Project> {
     fs::rename(project.path("specs"), project.outside("specs")).unwrap();
     fs::write(project.outside("cut.sh"), CUT).unwrap();
     fs::write(project.outside("go_on.sh"), GO_ON).unwrap();
@@ -76,8 +77,14 @@ fn disk_for(project: Project) -> Option<Project> {
     Some(project)
 }
 
+/// Runs `cut.sh` or `go_on.sh` with the disk of a project as its root.
+pub(crate) fn on_disk(project: &Project, script: &str, arguments: &[&str]) -> Ran {
+    let line = format!("exec unshare -m sh -e ../{script} \"$@\"");
+    project.run_in_shell(&line, arguments)
+}
+
 fn in_private_mount_namespace(project: &Project, script: &str) -> Ran {
-    project.run_in_shell(&format!("exec unshare -m sh -e ../{script} \"$@\""), RUN)
+    on_disk(project, script, RUN)
 }
 
 /// The state in a folder, if there is one; it is always complete.
