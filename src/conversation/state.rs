@@ -256,14 +256,14 @@ impl ConversationState {
             let ContentBlock::ToolUse { id, .. } = block else {
                 continue;
             };
-            let mut copy = 0;
+            // Of a session with several scopes the index starts again in each, and the calls so far do not.
+            let mut base = match self.rules {
+                TurnRules::Phase => self.index as usize,
+                TurnRules::State => self.call_ids.len(),
+            };
             while id.is_empty() || self.call_ids.contains(id) {
-                // The index is that of the scope: a session has several.
-                *id = match copy {
-                    0 => format!("call-{}-{number}", self.index),
-                    _ => format!("call-{}-{number}-{copy}", self.index),
-                };
-                copy += 1;
+                *id = format!("call-{base}-{number}");
+                base += 1;
             }
             self.call_ids.insert(id.clone());
         }

@@ -335,3 +335,11 @@ fn warnings_of_lint_are_shown_and_the_run_goes_on() {
     );
     assert_ne!(project.state()["results"], Value::Null);
 }
+
+#[test]
+fn a_failure_of_cut_off_messages_names_no_field_of_a_spec() {
+    let cut = || reply::text("and so on").stop("max_tokens");
+    let start = with_policy(&["tag: goto, target: B"], "Begin.");
+    let (message, _) = failure(&start, vec![cut(), cut(), cut()]);
+    assert!(!message.contains("generator."), "{message}");
+}

@@ -17,7 +17,7 @@ enum Cut {
     Recovered,
     /// The run has fewer calls.
     NotHit,
-    /// There are no disks here.
+    /// The test cannot make a disk.
     Impossible,
 }
 

@@ -388,3 +388,28 @@ fn an_unreadable_log_is_refused_before_anything_is_changed() {
     assert!(matches!(ran.code, Some(64 | 74)), "{}", ran.transcript());
     assert_eq!(project.files(), before);
 }
+
+#[test]
+fn an_agent_that_used_up_its_requests_is_replayed() {
+    let calls = (0..50).map(|_| reply::call("editor", serde_json::json!({"command": "x"})));
+    let server = Server::start(calls);
+    let project = workflow(&[("START.md", "One.")]).model(&server);
+    project.fail(&[]);
+    replay(&project, &[], 1);
+}
+
+#[test]
+fn other_workers_are_a_mismatch() {
+    let fork = |count: usize| {
+        let forks: String = (0..count).map(|_| "<fork next=\"W\">W</fork>").collect();
+        format!("echo '{forks}'")
+    };
+    let worker = ("W.sh", "echo '<result>w</result>'");
+    let first = workflow(&[("START.sh", &fork(2)), worker]);
+    first.succeed(&[]);
+    for count in [1, 3] {
+        let second = replaying(&first).file("flow/START.sh", fork(count));
+        let ran = second.run(&[FLOW_JSON, REPLAY].concat()).exits(1);
+        assert_eq!(outcome(&ran), "FAILED replay_mismatch", "{count}");
+    }
+}

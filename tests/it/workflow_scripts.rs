@@ -550,3 +550,12 @@ fn processes_of_scripts_end_with_an_interrupted_or_killed_run() {
         assert_eq!(project.agents(), ["main running", "main_w1 running"]);
     }
 }
+
+#[test]
+fn a_file_that_a_script_added_does_not_become_a_state_by_a_resume() {
+    let add = "echo \"echo '<result>added</result>'\" > flow/NEW.sh; echo '<goto>NEW</goto>'";
+    let project = workflow(&[("START.sh", add)]);
+    project.fail(&["--project-dir", "."]);
+    let message = text_of(&project.fail(&[]), "message");
+    assert!(message.contains("no state \"NEW\""), "{message}");
+}

@@ -849,3 +849,39 @@ fn both_providers_continue_branch_and_return() {
         }
     }
 }
+
+#[test]
+fn calls_without_ids_get_their_own_in_every_state_of_a_session() {
+    let server = Server::start([
+        bash("echo one").ids(&[""]),
+        reply::text("<goto>B</goto>"),
+        bash("echo two").ids(&[""]),
+        reply::text("<goto>C</goto>"),
+        bash("echo three").ids(&[""]),
+        reply::text("<result>done</result>"),
+    ]);
+    let states = [("START.md", "One."), ("B.md", "Two."), ("C.md", "Three.")];
+    let project = workflow(&states).model(&server);
+    let model = ["--model", "scripted", "--budget", "0"];
+    let provider = ["--provider", "openai"];
+    assert_eq!(project.succeed(&[&provider[..], &model].concat()), "done");
+    // Each result names the call before it, and no other call has its id.
+    for request in server.requests() {
+        let messages = request.body["messages"].as_array().unwrap();
+        let called = messages
+            .iter()
+            .flat_map(|message| message["tool_calls"].as_array());
+        let called: Vec<String> = called.flatten().map(|call| text_of(call, "id")).collect();
+        let results: Vec<String> = request
+            .results()
+            .into_iter()
+            .map(|result| result.id)
+            .collect();
+        assert_eq!(called, results);
+        let mut unique = results.clone();
+        unique.sort();
+        unique.dedup();
+        assert_eq!(unique.len(), results.len(), "{results:?}");
+    }
+    assert_eq!(server.requests()[5].results().len(), 3);
+}
