@@ -2,8 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use crate::workflow::agent_record::FOLDER;
 use crate::workflow::transition::Mistake;
-use crate::workflow::workflow_log::FOLDER;
 
 /// The folder of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

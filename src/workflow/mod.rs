@@ -7,6 +7,7 @@
 //! the transitions that a state names, `graph.rs` connects them.
 
 pub(crate) mod agent_env;
+pub(crate) mod agent_record;
 pub(crate) mod diagram;
 pub(crate) mod executors;
 pub(crate) mod folder;
@@ -38,10 +39,10 @@ use crate::state::reason::Reason;
 use crate::state::store::Root;
 use crate::state::workflow::{AgentStatus, WorkflowState};
 use crate::workflow::agent_env::AgentRuntime;
+use crate::workflow::agent_record::AgentRecord;
 use crate::workflow::executors::step::{ExecutionContext, Step, StepOutcome, StepResult};
 use crate::workflow::message_queue::MessageQueue;
 use crate::workflow::transition::Transition;
-use crate::workflow::workflow_log::AgentRecord;
 
 /// The run of a workflow, ready to go.
 pub(crate) struct WorkflowRun {

@@ -189,7 +189,7 @@ fn the_workflow_page_has_every_field_of_the_state() {
 
 #[test]
 fn the_workflow_page_has_every_field_of_a_transition() {
-    let source = document("src/workflow/workflow_log.rs");
+    let source = document("src/workflow/agent_record.rs");
     let (_, body) = source
         .split_once("pub(crate) struct TransitionFacts {")
         .unwrap();

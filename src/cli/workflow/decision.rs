@@ -16,7 +16,7 @@ use crate::state::reason::Reason;
 use crate::state::run::new_run_id;
 use crate::state::store::{LoadedState, Root};
 use crate::state::workflow::{NewWorkflow, WorkflowPhase, WorkflowState};
-use crate::workflow::workflow_log::SessionPoint;
+use crate::workflow::agent_record::SessionPoint;
 
 pub(super) enum WorkflowDecision {
     /// The run is over; its result is reported again.

@@ -292,7 +292,7 @@ fn end_event(run: &WorkflowRun, result: &Result<WorkflowEnd>) -> Event {
     }
 }
 
-fn paused_agents(agents: &[workflow::workflow_log::AgentRecord]) -> u32 {
+fn paused_agents(agents: &[workflow::agent_record::AgentRecord]) -> u32 {
     let is_paused = |status| matches!(status, AgentStatus::Paused | AgentStatus::Asking);
     let paused = agents.iter().filter(|agent| is_paused(agent.status));
     u32::try_from(paused.count()).unwrap_or(u32::MAX)

@@ -21,6 +21,7 @@ use crate::llm::{ContentBlock, Message, ModelRequest, Role, SessionStart};
 use crate::source::finding::FindingLevel;
 use crate::state::reason::Reason;
 use crate::workflow::agent_env::AgentRuntime;
+use crate::workflow::agent_record::SessionPoint;
 use crate::workflow::executors::step::{
     ExecutionContext, StateExecutor, Step, StepOutcome, StepResult, directories,
 };
@@ -29,7 +30,6 @@ use crate::workflow::prints::PrintRecorder;
 use crate::workflow::state_file::{MarkdownState, read_markdown};
 use crate::workflow::system_prompt::system_prompt;
 use crate::workflow::transition::{Mistake, Transition, read_transition};
-use crate::workflow::workflow_log::SessionPoint;
 
 /// Model turns per visit of a state, reminders included.
 const MAX_TURNS: u32 = 3;

@@ -8,11 +8,12 @@ use crate::conversation::event_log::EventLog;
 use crate::error::Result;
 use crate::state::reason::Reason;
 use crate::workflow::agent_env::{AgentRuntime, WorkflowEnv};
+use crate::workflow::agent_record::{AgentRecord, SessionPoint};
 use crate::workflow::models::ModelPool;
 use crate::workflow::scope::WorkflowScope;
 use crate::workflow::template::TemplateValues;
 use crate::workflow::transition::{Mistake, Transition};
-use crate::workflow::workflow_log::{AgentRecord, SessionPoint, WorkflowLog};
+use crate::workflow::workflow_log::WorkflowLog;
 
 /// What all states of a run are executed with.
 pub(crate) struct ExecutionContext {
