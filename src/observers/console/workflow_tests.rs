@@ -1,7 +1,4 @@
-//! The console of a workflow as a whole: events in, bytes out.
-
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::mpsc::Receiver;
+//! The lines of a workflow on the console: events in, bytes out.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -12,19 +9,19 @@ use crate::events::{ConversationScope, Event, Objection, RequestPlace};
 use crate::observers::workflow_text::run_lines;
 use crate::state::reason::Reason;
 
-fn fixture(quiet: bool, terminal: Option<fn() -> TerminalSize>) -> Fixture {
+pub(super) fn fixture(quiet: bool, terminal: Option<fn() -> TerminalSize>) -> Fixture {
     Fixture::attached(Console::attach_workflow, quiet, false, terminal)
 }
 
-fn plain(events: &[Event]) -> String {
+pub(super) fn plain(events: &[Event]) -> String {
     fixture(false, None).written_for(events)
 }
 
-fn place(turn: u32) -> RequestPlace {
+pub(super) fn place(turn: u32) -> RequestPlace {
     ConversationScope::Visit { visit: 1 }.turn(turn)
 }
 
-fn started(model: &str) -> Event {
+pub(super) fn started(model: &str) -> Event {
     Event::WorkflowStarted {
         workflow_id: "r1".into(),
         scope_dir: "/root".into(),
@@ -43,7 +40,7 @@ fn started(model: &str) -> Event {
     }
 }
 
-fn entered(agent: &str, file: &str, kind: &str) -> Event {
+pub(super) fn entered(agent: &str, file: &str, kind: &str) -> Event {
     Event::StateStarted {
         agent_id: agent.into(),
         state_name: file.into(),
@@ -54,7 +51,7 @@ fn entered(agent: &str, file: &str, kind: &str) -> Event {
     }
 }
 
-fn requested(agent: &str, turn: u32, objection: Option<Objection>, text: &str) -> Event {
+pub(super) fn requested(agent: &str, turn: u32, objection: Option<Objection>, text: &str) -> Event {
     Event::ModelRequested {
         agent_id: agent.into(),
         place: place(turn),
@@ -68,7 +65,7 @@ fn requested(agent: &str, turn: u32, objection: Option<Objection>, text: &str) -
     }
 }
 
-fn answered(agent: &str, cost_usd: Option<f64>) -> Event {
+pub(super) fn answered(agent: &str, cost_usd: Option<f64>) -> Event {
     Event::ModelAnswered {
         agent_id: agent.into(),
         place: place(0),
@@ -80,7 +77,7 @@ fn answered(agent: &str, cost_usd: Option<f64>) -> Event {
     }
 }
 
-fn called(agent: &str, command: &str) -> Event {
+pub(super) fn called(agent: &str, command: &str) -> Event {
     Event::ToolCalled {
         agent_id: agent.into(),
         place: place(0),
@@ -90,7 +87,13 @@ fn called(agent: &str, command: &str) -> Event {
     }
 }
 
-fn moved(agent: &str, from: &str, to: Option<&str>, tag: &str, metadata: Value) -> Event {
+pub(super) fn moved(
+    agent: &str,
+    from: &str,
+    to: Option<&str>,
+    tag: &str,
+    metadata: Value,
+) -> Event {
     Event::TransitionOccurred {
         agent_id: agent.into(),
         from_state: from.into(),
@@ -100,7 +103,13 @@ fn moved(agent: &str, from: &str, to: Option<&str>, tag: &str, metadata: Value) 
     }
 }
 
-fn script(agent: &str, file: &str, problem: Option<&str>, exit_code: i32, stderr: &str) -> Event {
+pub(super) fn script(
+    agent: &str,
+    file: &str,
+    problem: Option<&str>,
+    exit_code: i32,
+    stderr: &str,
+) -> Event {
     Event::ScriptOutput {
         agent_id: agent.into(),
         state_name: file.into(),
@@ -123,14 +132,14 @@ fn script(agent: &str, file: &str, problem: Option<&str>, exit_code: i32, stderr
     }
 }
 
-fn print(agent: &str, text: &str) -> Event {
+pub(super) fn print(agent: &str, text: &str) -> Event {
     Event::Print {
         agent_id: agent.into(),
         text: text.into(),
     }
 }
 
-fn paused(agent: &str, reason: Reason, message: &str) -> Event {
+pub(super) fn paused(agent: &str, reason: Reason, message: &str) -> Event {
     Event::AgentPaused {
         agent_id: agent.into(),
         reason,
@@ -138,28 +147,28 @@ fn paused(agent: &str, reason: Reason, message: &str) -> Event {
     }
 }
 
-fn failed(agent: &str, message: &str) -> Event {
+pub(super) fn failed(agent: &str, message: &str) -> Event {
     Event::AgentFailed {
         agent_id: agent.into(),
         message: message.into(),
     }
 }
 
-fn ended(agent: &str, payload: &str) -> Event {
+pub(super) fn ended(agent: &str, payload: &str) -> Event {
     Event::AgentTerminated {
         agent_id: agent.into(),
         result_payload: payload.into(),
     }
 }
 
-fn note(agent: &str, note: &str) -> Event {
+pub(super) fn note(agent: &str, note: &str) -> Event {
     Event::NoteAdded {
         agent_id: agent.into(),
         note: note.into(),
     }
 }
 
-fn sandbox(message: &str) -> Event {
+pub(super) fn sandbox(message: &str) -> Event {
     Event::SandboxFound {
         agent_id: "main".into(),
         mode: "full".into(),
@@ -365,247 +374,6 @@ fn the_reason_of_a_failed_script_follows_its_exit_code() {
 #[test]
 fn lines_of_the_command_itself_belong_to_the_run() {
     assert_eq!(run_lines("next: a\n  b\n"), "[run] next: a\n[run]   b");
-}
-
-/// A terminal that wraps long lines again when its width changes.
-struct Screen {
-    rows: Vec<String>,
-    cursor: usize,
-}
-
-impl Screen {
-    fn new() -> Screen {
-        Screen {
-            rows: vec![String::new()],
-            cursor: 0,
-        }
-    }
-
-    /// Applies what was written and returns what the terminal shows.
-    fn after(&mut self, written: &Receiver<String>) -> String {
-        for bytes in written.try_iter() {
-            self.apply(&bytes);
-        }
-        self.rows.join("\n")
-    }
-
-    fn apply(&mut self, mut bytes: &str) {
-        while let Some(first) = bytes.chars().next() {
-            let Some(sequence) = bytes.strip_prefix("\x1b[") else {
-                self.put(first);
-                bytes = &bytes[first.len_utf8()..];
-                continue;
-            };
-            let end = sequence.find(|c: char| c.is_ascii_alphabetic()).unwrap();
-            match &sequence[end..=end] {
-                "A" => self.cursor -= sequence[..end].parse::<usize>().unwrap(),
-                "J" => self.rows.truncate(self.cursor + 1),
-                "K" => {}
-                other => panic!("unexpected sequence {other}"),
-            }
-            self.rows[self.cursor].clear();
-            bytes = &sequence[end + 1..];
-        }
-    }
-
-    fn put(&mut self, character: char) {
-        match character {
-            '\n' => {
-                self.cursor += 1;
-                assert_eq!(self.cursor, self.rows.len(), "a line is in the way");
-                self.rows.push(String::new());
-            }
-            // A sequence that erases follows it.
-            '\r' => {}
-            _ => self.rows[self.cursor].push(character),
-        }
-    }
-
-    fn resize(&mut self, columns: usize) {
-        let wrap = |row: &String| {
-            let characters: Vec<char> = row.chars().collect();
-            let rows = characters.chunks(columns).map(|row| row.iter().collect());
-            if row.is_empty() {
-                vec![String::new()]
-            } else {
-                rows.collect::<Vec<String>>()
-            }
-        };
-        self.rows = self.rows.iter().flat_map(wrap).collect();
-        self.cursor = self.rows.len() - 1;
-    }
-}
-
-/// Emits an event and returns the whole screen.
-fn shown(fixture: &mut Fixture, screen: &mut Screen, event: Event) -> String {
-    fixture.bus.emit(&event);
-    screen.after(&fixture.written)
-}
-
-#[test]
-fn every_agent_in_a_state_has_a_live_line() {
-    let mut fixture = fixture(false, Some(columns::<80>));
-    let mut screen = Screen::new();
-    let mut after = |event| shown(&mut fixture, &mut screen, event);
-    let start = "[main] state START (markdown)\n";
-    assert_eq!(
-        after(entered("main", "START.md", "markdown")),
-        format!("{start}[main] START, 0 s")
-    );
-    let live = "[main] START, 0 s, waiting for the model";
-    assert_eq!(
-        after(requested("main", 0, None, "Go.")),
-        format!("{start}{live}")
-    );
-    let both = format!("{start}[main_w1] state W (script)\n");
-    let worker = "[main_w1] W, 0 s, running the script";
-    assert_eq!(
-        after(entered("main_w1", "W.sh", "script")),
-        format!("{both}{live}\n{worker}")
-    );
-    let lines = format!("{both}[main] the model answered (1.2 s, $0.2500)\n");
-    let live = "[main] START, 0 s, $0.2500 spent";
-    assert_eq!(
-        after(answered("main", Some(0.25))),
-        format!("{lines}{live}\n{worker}")
-    );
-    let lines = format!("{lines}[main] bash: echo a\n");
-    let live = "[main] START, 0 s, bash: echo a, $0.2500 spent";
-    assert_eq!(
-        after(called("main", "echo a")),
-        format!("{lines}{live}\n{worker}")
-    );
-    let lines = format!("{lines}[main] failed: no tag\n");
-    assert_eq!(
-        after(failed("main", "no tag")),
-        format!("{lines}{worker}, $0.2500 spent")
-    );
-    let lines = format!("{lines}[main_w1] ends\n");
-    assert_eq!(after(ended("main_w1", "")), lines);
-}
-
-#[test]
-fn the_area_has_at_most_eight_agents_and_fits_the_height() {
-    let live = |agents: usize, terminal: fn() -> TerminalSize| {
-        let mut fixture = fixture(false, Some(terminal));
-        for agent in 1..=agents {
-            let event = entered(&format!("main_w{agent}"), "W.sh", "script");
-            fixture.bus.emit(&event);
-        }
-        let shown = Screen::new().after(&fixture.written);
-        shown
-            .lines()
-            .skip(agents)
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(live(8, columns::<80>).len(), 8);
-    let nine = live(9, columns::<80>);
-    assert_eq!((nine.len(), nine[8].as_str()), (9, "and 1 more agent"));
-    assert_eq!(live(12, columns::<80>)[8], "and 4 more agents");
-    let low = || TerminalSize {
-        columns: 80,
-        rows: 4,
-    };
-    assert_eq!(live(3, low).len(), 3);
-    assert_eq!(live(5, low)[2], "and 3 more agents");
-    let lowest = || TerminalSize {
-        columns: 80,
-        rows: 1,
-    };
-    assert_eq!(live(2, lowest), ["and 2 more agents"]);
-}
-
-#[test]
-fn live_lines_are_erased_also_after_the_terminal_was_made_narrower() {
-    static COLUMNS: AtomicU16 = AtomicU16::new(80);
-    let size = || TerminalSize {
-        columns: COLUMNS.load(Ordering::Relaxed),
-        rows: 24,
-    };
-    let mut fixture = fixture(false, Some(size));
-    let mut screen = Screen::new();
-    for agent in ["main", "main_w1"] {
-        shown(&mut fixture, &mut screen, entered(agent, "W.sh", "script"));
-    }
-    COLUMNS.store(20, Ordering::Relaxed);
-    screen.resize(20);
-    let written = "[main] state W (scri\npt)\n[main_w1] state W (s\ncript)\n";
-    let narrow = format!("{written}[main] x\n[main] W, 0 s, runn\n[main_w1] W, 0 s, r");
-    assert_eq!(shown(&mut fixture, &mut screen, print("main", "x")), narrow);
-    COLUMNS.store(80, Ordering::Relaxed);
-    let Fixture {
-        console,
-        written: receiver,
-        ..
-    } = fixture;
-    console.finish();
-    assert_eq!(screen.after(&receiver), format!("{written}[main] x\n"));
-}
-
-#[test]
-fn the_area_is_replaced_in_one_write() {
-    let mut fixture = fixture(false, Some(columns::<80>));
-    for agent in ["main", "main_w1"] {
-        fixture.bus.emit(&entered(agent, "W.sh", "script"));
-    }
-    fixture.written.try_iter().for_each(drop);
-    fixture.bus.emit(&print("main", "x"));
-    let writes: Vec<String> = fixture.written.try_iter().collect();
-    assert_eq!(writes.len(), 1, "{writes:?}");
-    assert!(
-        writes[0].starts_with("\r\x1b[1A\x1b[J[main] x\n[main] W, "),
-        "{writes:?}"
-    );
-}
-
-#[test]
-fn a_prompt_has_the_terminal_for_itself() {
-    let mut fixture = fixture(false, Some(columns::<80>));
-    let mut screen = Screen::new();
-    let lines = "[main] state W (script)\n";
-    let live = "[main] W, 0 s, running the script";
-    assert_eq!(
-        shown(&mut fixture, &mut screen, entered("main", "W.sh", "script")),
-        format!("{lines}{live}")
-    );
-    let (first, second) = (
-        fixture.console.handle().suspend(),
-        fixture.console.handle().suspend(),
-    );
-    assert_eq!(screen.after(&fixture.written), lines);
-    assert_eq!(shown(&mut fixture, &mut screen, print("main", "x")), lines);
-    drop(first);
-    assert_eq!(screen.after(&fixture.written), lines);
-    drop(second);
-    assert_eq!(
-        screen.after(&fixture.written),
-        format!("{lines}[main] x\n{live}")
-    );
-}
-
-#[test]
-fn lines_are_not_lost_if_the_run_ends_during_a_prompt() {
-    let mut fixture = fixture(false, Some(columns::<80>));
-    let prompt = fixture.console.handle().suspend();
-    fixture.bus.emit(&print("main", "x"));
-    fixture.console.finish();
-    drop(prompt);
-    assert_eq!(fixture.written.try_iter().collect::<String>(), "[main] x\n");
-}
-
-#[test]
-fn an_interrupt_leaves_no_live_line() {
-    let mut fixture = fixture(false, Some(columns::<80>));
-    let interrupted = Event::WorkflowInterrupted {
-        workflow_id: "r1".into(),
-        reason: "interrupted".into(),
-        message: "by SIGINT".into(),
-    };
-    let mut screen = Screen::new();
-    shown(&mut fixture, &mut screen, entered("main", "W.sh", "script"));
-    let lines = "[main] state W (script)\n[run] interrupted after 0.0 s (interrupted): by SIGINT\n";
-    assert_eq!(shown(&mut fixture, &mut screen, interrupted), lines);
 }
 
 proptest! {

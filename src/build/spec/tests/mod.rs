@@ -3,6 +3,7 @@
 mod identity;
 mod inputs;
 mod read;
+mod refused;
 
 use std::fs;
 use std::path::Path;
