@@ -37,6 +37,9 @@ mod text;
 mod workspace;
 
 #[cfg(target_os = "linux")]
+mod snapshots;
+
+#[cfg(target_os = "linux")]
 mod process;
 
 #[cfg(target_os = "linux")]

@@ -40,6 +40,15 @@ pub(crate) enum ReadOutcome {
     Missing,
 }
 
+/// What was found where a file was to be opened, whatever its mode.
+#[derive(Debug)]
+pub(crate) enum OpenedFile {
+    Opened(File),
+    /// Owned by another user.
+    Unreadable,
+    Missing,
+}
+
 /// An open handle on `workspace/`.
 #[derive(Debug)]
 pub(crate) struct Workspace {
@@ -95,6 +104,21 @@ impl Workspace {
             ) => Ok(ReadOutcome::Other),
             Err(error) => Err(self.failed("read", path, error)),
         }
+    }
+
+    /// Opens a regular file of the workspace; an own one that cannot be read is opened up for it.
+    pub(crate) fn open_any_file(&self, path: &Path) -> Result<OpenedFile, Error> {
+        match self.open_file(path, SNAPSHOT) {
+            Ok((file, _)) => Ok(OpenedFile::Opened(file)),
+            Err(PathError::System(Errno::ACCESS)) => Ok(OpenedFile::Unreadable),
+            Err(error) if error.is_absent() => Ok(OpenedFile::Missing),
+            Err(error) => Err(self.failed("read", path, error)),
+        }
+    }
+
+    /// The path of an entry, for messages.
+    pub(crate) fn path_of(&self, entry: &Path) -> PathBuf {
+        self.display.join(entry)
     }
 
     /// Fails if the directory's path leads elsewhere by now, since programs would find other files there.

@@ -56,7 +56,7 @@ mod walk;
 pub(crate) use self::answers::{ChangeRefusal, FileChange};
 pub(crate) use self::entry::EntryMeta;
 pub(crate) use self::entry::FileTime;
-pub(crate) use self::handle::{ReadOutcome, Workspace, now_of_files};
+pub(crate) use self::handle::{OpenedFile, ReadOutcome, Workspace, now_of_files};
 pub(crate) use self::path_error::PathError;
 pub(crate) use self::project::FrozenPaths;
 pub(crate) use self::project::{

@@ -42,7 +42,7 @@ fn layer(folder: &str) -> Option<u32> {
     match folder {
         "text" | "source" | "regular_file" | "state" | "events" | "cancel" | "secrets" => Some(0),
         "workspace" => Some(1),
-        "process" => Some(2),
+        "process" | "snapshots" => Some(2),
         "environments" | "llm" => Some(3),
         "conversation" => Some(4),
         "build" | "workflow" | "server" | "report" | "fleet" => Some(5),

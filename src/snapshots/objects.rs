@@ -1,0 +1,341 @@
+//! Contents by their SHA-256, each stored once: `logs/objects/<hex>`.
+//!
+//! New objects are written to a folder of their own, made durable, and only then renamed to their place; so whatever has
+//! its final name is whole. The folder is removed once the names are durable, too: one that is found later is left from
+//! a crash, and the names beside it are made durable before anything relies on them.
+
+#![expect(clippy::disallowed_methods, reason = "objects are not generated files")]
+
+use std::collections::HashSet;
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, Dir, Mode, OFlags, accessat, fsync, mkdirat, openat, renameat, syncfs, unlinkat,
+};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::state::store::{LOGS, Root};
+use crate::text::hex;
+
+const FOLDER: &str = "objects";
+/// Prefix of the folders in which new objects are written.
+const STAGE: &str = ".new-";
+/// Up to this many objects are made durable one by one; more are cheaper with one sync of the file system.
+const SYNC_EACH: usize = 16;
+
+/// The SHA-256 of a content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) struct ObjectId([u8; 32]);
+
+/// A text that is not the id of an object.
+#[derive(Debug, thiserror::Error)]
+#[error("expected 64 hexadecimal digits")]
+pub(crate) struct InvalidObjectId;
+
+impl ObjectId {
+    pub(crate) fn of(content: &[u8]) -> ObjectId {
+        ObjectId(Sha256::digest(content).into())
+    }
+
+    /// Reads a content to its end and returns its id and size.
+    pub(crate) fn of_file(mut file: impl Read) -> std::io::Result<(ObjectId, u64)> {
+        let (mut hasher, mut buffer, mut size) = (Sha256::new(), vec![0; 1 << 16], 0);
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok((ObjectId(hasher.finalize().into()), size)),
+                length => {
+                    hasher.update(&buffer[..length]);
+                    size += length as u64;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<ObjectId> {
+        let digits = text.as_bytes();
+        let digit = |at: usize| char::from(digits[at]).to_digit(16);
+        if digits.len() != 64 {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::try_from(digit(2 * at)? * 16 + digit(2 * at + 1)?).ok()?;
+        }
+        Some(ObjectId(bytes))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+impl From<ObjectId> for String {
+    fn from(id: ObjectId) -> String {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for ObjectId {
+    type Error = InvalidObjectId;
+
+    fn try_from(text: String) -> std::result::Result<ObjectId, InvalidObjectId> {
+        ObjectId::parse(&text).ok_or(InvalidObjectId)
+    }
+}
+
+/// The objects of a root.
+#[derive(Debug)]
+pub(crate) struct ObjectStore {
+    folder: OwnedFd,
+    path: PathBuf,
+    /// Ids that are known to be stored.
+    known: HashSet<ObjectId>,
+}
+
+impl ObjectStore {
+    /// Opens the objects of a root for writing, and completes what a crash interrupted. The lock must be held.
+    pub(crate) fn open(root: &Root) -> Result<ObjectStore> {
+        let logs = root.directory(LOGS)?;
+        let path = root.join(LOGS).join(FOLDER);
+        match mkdirat(&logs, FOLDER, Mode::from_raw_mode(0o755)) {
+            Ok(()) => fsync(&logs).map_err(|errno| Error::io("sync", &root.join(LOGS), errno))?,
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(Error::io("create", &path, errno)),
+        }
+        let store = ObjectStore {
+            folder: open_folder(&logs, FOLDER).map_err(|errno| Error::io("open", &path, errno))?,
+            path,
+            known: HashSet::new(),
+        };
+        store.complete()?;
+        Ok(store)
+    }
+
+    /// Opens the objects of a root for reading; `None` if it has none.
+    pub(crate) fn open_existing(root: &Root) -> Result<Option<ObjectStore>> {
+        let path = root.join(LOGS).join(FOLDER);
+        let logs = match open_folder(root.handle(), LOGS) {
+            Ok(logs) => logs,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(Error::io("open", &root.join(LOGS), errno)),
+        };
+        match open_folder(&logs, FOLDER) {
+            Ok(folder) => Ok(Some(ObjectStore {
+                folder,
+                path,
+                known: HashSet::new(),
+            })),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(Error::io("open", &path, errno)),
+        }
+    }
+
+    /// Makes names durable that a crash may have left without a sync, and removes the folder that shows it.
+    fn complete(&self) -> Result<()> {
+        let names = self.names()?;
+        let stages: Vec<&String> = names
+            .iter()
+            .filter(|name| name.starts_with(STAGE))
+            .collect();
+        if stages.is_empty() {
+            return Ok(());
+        }
+        syncfs(&self.folder).map_err(|errno| Error::io("sync", &self.path, errno))?;
+        for stage in stages {
+            let path = self.path.join(stage);
+            std::fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        let failed = |errno| Error::io("read", &self.path, errno);
+        let entries = Dir::read_from(&self.folder).map_err(failed)?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+        Ok(names)
+    }
+
+    pub(crate) fn contains(&self, id: ObjectId) -> bool {
+        use rustix::fs::Access;
+        let name = id.to_string();
+        self.known.contains(&id)
+            || accessat(&self.folder, name, Access::EXISTS, AtFlags::empty()).is_ok()
+    }
+
+    /// Reads an object; its content is checked against its name.
+    pub(crate) fn read(&self, id: ObjectId) -> Result<Vec<u8>> {
+        let path = self.path.join(id.to_string());
+        let failed = |error| Error::io("read", &path, error);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&self.folder, id.to_string(), flags, Mode::empty())
+            .map_err(|errno| failed(errno.into()))?;
+        let mut content = Vec::new();
+        File::from(file).read_to_end(&mut content).map_err(failed)?;
+        if ObjectId::of(&content) == id {
+            Ok(content)
+        } else {
+            Err(failed(std::io::Error::other(
+                "its content does not belong to its name: it is damaged",
+            )))
+        }
+    }
+
+    /// Begins to add objects.
+    pub(crate) fn stage(&mut self) -> StagedObjects<'_> {
+        StagedObjects {
+            store: self,
+            stage: None,
+            staged: Vec::new(),
+        }
+    }
+
+    /// Removes all objects but these. The lock must be held.
+    pub(crate) fn keep_only(&mut self, live: &HashSet<ObjectId>) -> Result<()> {
+        for name in self.names()? {
+            let Some(id) = ObjectId::parse(&name).filter(|id| !live.contains(id)) else {
+                continue;
+            };
+            self.known.remove(&id);
+            match unlinkat(&self.folder, name.as_str(), AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(Error::io("remove", &self.path.join(name), errno)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Objects that are being added: none of them has its name until `finish`.
+#[derive(Debug)]
+pub(crate) struct StagedObjects<'a> {
+    store: &'a mut ObjectStore,
+    stage: Option<(String, OwnedFd)>,
+    staged: Vec<ObjectId>,
+}
+
+impl StagedObjects<'_> {
+    /// Adds a content, unless it is stored.
+    pub(crate) fn add(&mut self, content: &[u8]) -> Result<ObjectId> {
+        let id = ObjectId::of(content);
+        if self.store.contains(id) {
+            self.store.known.insert(id);
+            return Ok(id);
+        }
+        let name = id.to_string();
+        let path = self.store.path.join(&name);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let file = openat(self.stage()?, name, flags, Mode::from_raw_mode(0o444))
+            .map_err(|errno| Error::io("create", &path, errno))?;
+        File::from(file)
+            .write_all(content)
+            .map_err(|error| Error::io("write", &path, error))?;
+        self.staged.push(id);
+        self.store.known.insert(id);
+        Ok(id)
+    }
+
+    fn stage(&mut self) -> Result<&OwnedFd> {
+        if self.stage.is_none() {
+            let name = format!("{STAGE}{}", uuid::Uuid::new_v4().simple());
+            let failed = |errno| Error::io("create", &self.store.path.join(&name), errno);
+            mkdirat(&self.store.folder, &name, Mode::from_raw_mode(0o755)).map_err(failed)?;
+            let folder = open_folder(&self.store.folder, &name).map_err(failed)?;
+            self.stage = Some((name, folder));
+        }
+        match &self.stage {
+            Some((_, folder)) => Ok(folder),
+            None => Err(Error::Bug("no folder for new objects".into())),
+        }
+    }
+
+    /// Makes all added objects durable and gives them their names, durably.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        let Some((name, folder)) = self.stage.take() else {
+            return Ok(());
+        };
+        let placed = self.place(&folder);
+        if placed.is_err() {
+            self.forget();
+        }
+        placed?;
+        match unlinkat(&self.store.folder, name.as_str(), AtFlags::REMOVEDIR) {
+            Ok(()) => Ok(()),
+            Err(errno) => Err(Error::io("remove", &self.store.path.join(name), errno)),
+        }
+    }
+
+    fn place(&self, stage: &OwnedFd) -> Result<()> {
+        let failed =
+            |id: &ObjectId, errno| Error::io("write", &self.store.path.join(id.to_string()), errno);
+        if self.staged.len() <= SYNC_EACH {
+            for id in &self.staged {
+                sync_file(stage, &id.to_string()).map_err(|errno| failed(id, errno))?;
+            }
+        } else {
+            syncfs(stage).map_err(|errno| Error::io("sync", &self.store.path, errno))?;
+        }
+        for id in &self.staged {
+            let name = id.to_string();
+            renameat(stage, name.as_str(), &self.store.folder, name.as_str())
+                .map_err(|errno| failed(id, errno))?;
+        }
+        fsync(&self.store.folder).map_err(|errno| Error::io("sync", &self.store.path, errno))
+    }
+
+    /// Nothing of what was added can be relied on.
+    fn forget(&mut self) {
+        for id in &self.staged {
+            self.store.known.remove(id);
+        }
+    }
+}
+
+impl Drop for StagedObjects<'_> {
+    /// Removes what was written and never placed.
+    fn drop(&mut self) {
+        if let Some((name, _)) = self.stage.take() {
+            self.forget();
+            let _ = std::fs::remove_dir_all(self.store.path.join(name));
+        }
+    }
+}
+
+fn open_folder(directory: impl AsFd, name: &str) -> std::result::Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, name, flags, Mode::empty())
+}
+
+fn sync_file(directory: &OwnedFd, name: &str) -> std::result::Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fsync(openat(directory, name, flags, Mode::empty())?)
+}
+
+/// Replaces a file durably; the folder must exist.
+pub(crate) fn replace_file(folder: &Path, name: &str, content: &[u8]) -> Result<()> {
+    let path = folder.join(name);
+    let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut new| {
+        new.write_all(content)?;
+        new.as_file().sync_all()?;
+        new.persist(&path).map_err(|error| error.error)?;
+        File::open(folder)?.sync_all()
+    });
+    written.map_err(|error| Error::io("write", &path, error))
+}

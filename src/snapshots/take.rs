@@ -1,0 +1,412 @@
+//! Takes a snapshot: walks the workspace, stores what is new, returns the id of the tree.
+//!
+//! Left out are caches and temporary entries (`workspace/generated.rs`). Folders that tools fill are named with a digest
+//! of their list of entries, and large files with that of their content; neither is stored.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::cancel::CancelToken;
+use crate::error::{Error, Result};
+use crate::snapshots::objects::{ObjectId, StagedObjects};
+use crate::snapshots::tree::{FolderLines, Tree, TreeNode};
+use crate::text::hex;
+use crate::workspace::generated::is_generated;
+use crate::workspace::{
+    EntryKind, FileTime, OpenedFile, WalkStep, Workspace, WorkspaceEntry, now_of_files,
+};
+
+/// The content of a larger file is not stored.
+pub(crate) const MAX_STORED: u64 = 32 << 20;
+/// Folders that tools fill: they are named, and their contents are not stored.
+const TOOL_FOLDERS: [&str; 4] = ["node_modules", "target", ".venv", BYTECODE];
+/// Present after every run of Python; not worth a word to the user.
+const BYTECODE: &str = "__pycache__";
+
+/// Where contents go: a store, or nowhere if only ids are wanted.
+pub(crate) trait ContentSink {
+    fn add(&mut self, content: &[u8]) -> Result<ObjectId>;
+}
+
+impl ContentSink for StagedObjects<'_> {
+    fn add(&mut self, content: &[u8]) -> Result<ObjectId> {
+        StagedObjects::add(self, content)
+    }
+}
+
+/// Computes ids and stores nothing.
+pub(crate) struct IdsOnly;
+
+impl ContentSink for IdsOnly {
+    fn add(&mut self, content: &[u8]) -> Result<ObjectId> {
+        Ok(ObjectId::of(content))
+    }
+}
+
+/// What the last snapshot found, so that the next one reads only what has changed.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotIndex {
+    entries: HashMap<PathBuf, IndexedEntry>,
+    /// Counts the snapshots: an entry of an earlier one is gone.
+    generation: u64,
+}
+
+#[derive(Debug)]
+struct IndexedEntry {
+    node: TreeNode,
+    /// The metadata at that time, if an equal one later means an equal content.
+    stamp: Option<FileStamp>,
+    generation: u64,
+}
+
+/// Metadata that changes whenever a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileStamp {
+    ino: u64,
+    size: u64,
+    ctime: FileTime,
+    mtime: FileTime,
+}
+
+/// Something that is named in a snapshot and not stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UnstoredEntry {
+    pub path: String,
+    /// Of a folder: a digest of the names, sizes and times in it.
+    pub hash: String,
+    pub is_folder: bool,
+}
+
+impl UnstoredEntry {
+    /// Whether the user is told.
+    pub(crate) fn is_noteworthy(&self) -> bool {
+        Path::new(&self.path).file_name() != Some(OsStr::new(BYTECODE))
+    }
+}
+
+/// A snapshot that was taken.
+#[derive(Debug)]
+pub(crate) struct TakenSnapshot {
+    pub tree: ObjectId,
+    /// What differs from the index as it was, sorted.
+    pub changed: Vec<PathBuf>,
+    pub unstored: Vec<UnstoredEntry>,
+}
+
+impl SnapshotIndex {
+    /// The entries of a stored tree; their contents are compared, not their metadata.
+    pub(crate) fn of_tree(tree: Tree) -> SnapshotIndex {
+        let entry = |node| IndexedEntry {
+            node,
+            stamp: None,
+            generation: 0,
+        };
+        SnapshotIndex {
+            entries: tree
+                .into_iter()
+                .map(|(path, node)| (path, entry(node)))
+                .collect(),
+            generation: 0,
+        }
+    }
+
+    pub(crate) fn get(&self, path: &Path) -> Option<&TreeNode> {
+        self.entries.get(path).map(|entry| &entry.node)
+    }
+
+    pub(crate) fn tree(&self) -> Tree {
+        let entries = self.entries.iter();
+        entries
+            .map(|(path, entry)| (path.clone(), entry.node))
+            .collect()
+    }
+
+    /// Walks the workspace, hands new contents to `sink`, and remembers what was found.
+    pub(crate) fn take(
+        &mut self,
+        workspace: &Workspace,
+        sink: &mut dyn ContentSink,
+        cancel: &CancelToken,
+    ) -> Result<TakenSnapshot> {
+        self.generation += 1;
+        let mut walk = SnapshotWalk {
+            begun: workspace.has_reliable_times().then(now_of_files),
+            workspace,
+            index: self,
+            sink,
+            levels: vec![OpenFolder::default()],
+            tool_folder: None,
+            changed: Vec::new(),
+            unstored: Vec::new(),
+        };
+        let mut failure = None;
+        workspace.walk_whole(&mut |entry| {
+            let stopped = cancel.requested().map(Error::Stopped);
+            match stopped.map_or_else(|| walk.visit(entry), Err) {
+                Ok(step) => step,
+                Err(error) => {
+                    failure = Some(error);
+                    WalkStep::Stop
+                }
+            }
+        })?;
+        failure.map_or_else(|| walk.finish(), Err)
+    }
+}
+
+/// A folder whose entries are being visited.
+#[derive(Debug, Default)]
+struct OpenFolder {
+    path: PathBuf,
+    mode: u32,
+    lines: FolderLines,
+}
+
+/// A folder that a tool fills, with the digest of its entries so far.
+struct ToolFolder {
+    path: PathBuf,
+    digest: Sha256,
+}
+
+struct SnapshotWalk<'a> {
+    workspace: &'a Workspace,
+    index: &'a mut SnapshotIndex,
+    sink: &'a mut dyn ContentSink,
+    /// The file system's time when the walk began, if its times are reliable: a change from then on has a later one.
+    begun: Option<FileTime>,
+    levels: Vec<OpenFolder>,
+    tool_folder: Option<ToolFolder>,
+    changed: Vec<PathBuf>,
+    unstored: Vec<UnstoredEntry>,
+}
+
+impl SnapshotWalk<'_> {
+    fn visit(&mut self, entry: &WorkspaceEntry) -> Result<WalkStep> {
+        if self.is_in_tool_folder(entry) {
+            return Ok(WalkStep::Skip);
+        }
+        let name = entry.path.file_name().unwrap_or_default();
+        if matches!(entry.kind, EntryKind::Dir { .. })
+            && TOOL_FOLDERS.iter().any(|known| name == *known)
+        {
+            self.tool_folder = Some(ToolFolder {
+                path: entry.path.clone(),
+                digest: Sha256::new(),
+            });
+            return Ok(WalkStep::On);
+        }
+        if is_generated(name) {
+            return Ok(WalkStep::Skip);
+        }
+        self.close_up_to(entry.path.parent().unwrap_or(Path::new("")))?;
+        if let EntryKind::Dir { mode } = entry.kind {
+            self.remember(entry, TreeNode::Folder { mode: mode & 0o777 }, None);
+            self.levels.push(OpenFolder {
+                path: entry.path.clone(),
+                mode,
+                lines: FolderLines::default(),
+            });
+            return Ok(WalkStep::On);
+        }
+        if let Some((node, stamp)) = self.node(entry)? {
+            self.remember(entry, node, stamp);
+            if let Some(folder) = self.levels.last_mut() {
+                folder.lines.add(name, &node);
+            }
+        }
+        Ok(WalkStep::On)
+    }
+
+    /// Adds an entry directly in the tool folder to its digest; the first entry outside completes it.
+    fn is_in_tool_folder(&mut self, entry: &WorkspaceEntry) -> bool {
+        if let Some(folder) = &mut self.tool_folder
+            && entry.path.starts_with(&folder.path)
+        {
+            let size = if let EntryKind::File { size, .. } = entry.kind {
+                size
+            } else {
+                0
+            };
+            folder.digest.update(entry.path.as_os_str().as_bytes());
+            let line = format!(" {size} {}.{:09}\n", entry.mtime.0, entry.mtime.1);
+            folder.digest.update(line.as_bytes());
+            return true;
+        }
+        self.complete_tool_folder();
+        false
+    }
+
+    fn complete_tool_folder(&mut self) {
+        if let Some(ToolFolder { path, digest }) = self.tool_folder.take() {
+            self.unstored.push(UnstoredEntry {
+                path: path.to_string_lossy().into_owned(),
+                hash: hex(&digest.finalize()),
+                is_folder: true,
+            });
+        }
+    }
+
+    /// Completes the folders that the walk has left.
+    fn close_up_to(&mut self, parent: &Path) -> Result<()> {
+        while self
+            .levels
+            .last()
+            .is_some_and(|folder| folder.path != parent)
+            && self.levels.len() > 1
+        {
+            self.close_folder()?;
+        }
+        Ok(())
+    }
+
+    fn close_folder(&mut self) -> Result<Option<ObjectId>> {
+        let Some(folder) = self.levels.pop() else {
+            return Ok(None);
+        };
+        let id = self.sink.add(folder.lines.bytes())?;
+        if let Some(around) = self.levels.last_mut() {
+            around.lines.add_folder(
+                folder.path.file_name().unwrap_or_default(),
+                folder.mode,
+                &id,
+            );
+        }
+        Ok(Some(id))
+    }
+
+    /// What is recorded of an entry, and its stamp if an equal one later means an equal content; nothing if it is gone.
+    fn node(&mut self, entry: &WorkspaceEntry) -> Result<Option<(TreeNode, Option<FileStamp>)>> {
+        match &entry.kind {
+            EntryKind::Link { target } => {
+                let id = self.sink.add(target.as_os_str().as_bytes())?;
+                Ok(Some((TreeNode::Link { id }, None)))
+            }
+            EntryKind::File { size, mode } => self.file(entry, *size, *mode & 0o777),
+            EntryKind::Dir { .. } => Ok(None),
+            EntryKind::Special => {
+                self.note_unstored(entry, "");
+                Ok(None)
+            }
+        }
+    }
+
+    fn file(
+        &mut self,
+        entry: &WorkspaceEntry,
+        size: u64,
+        mode: u32,
+    ) -> Result<Option<(TreeNode, Option<FileStamp>)>> {
+        let stamp = FileStamp {
+            ino: entry.ino,
+            size,
+            ctime: entry.ctime,
+            mtime: entry.mtime,
+        };
+        let is_settled = self.begun.is_some_and(|begun| entry.ctime < begun);
+        let stamp = is_settled.then_some(stamp);
+        let known = self.index.entries.get(&entry.path);
+        let known = known.filter(|known| stamp.is_some() && known.stamp == stamp);
+        let node = match known.map(|known| known.node) {
+            // A change of the mode alone is seen in the metadata.
+            Some(TreeNode::File { size, id, .. }) => Some(TreeNode::File { mode, size, id }),
+            Some(TreeNode::Unstored { size, id, .. }) => {
+                Some(TreeNode::Unstored { mode, size, id })
+            }
+            _ => self.read(entry, mode)?,
+        };
+        if let Some(TreeNode::Unstored { id, .. }) = &node {
+            self.note_unstored(entry, &id.to_string());
+        }
+        Ok(node.map(|node| (node, stamp)))
+    }
+
+    fn read(&mut self, entry: &WorkspaceEntry, mode: u32) -> Result<Option<TreeNode>> {
+        let failed = |error| Error::io("read", &self.workspace.path_of(&entry.path), error);
+        let file: File = match self.workspace.open_any_file(&entry.path)? {
+            OpenedFile::Opened(file) => file,
+            OpenedFile::Missing => return Ok(None),
+            OpenedFile::Unreadable => {
+                let (size, id) = (0, ObjectId::of(b""));
+                return Ok(Some(TreeNode::Unstored { mode, size, id }));
+            }
+        };
+        let mut content = Vec::new();
+        let mut file = file.take(MAX_STORED + 1);
+        file.read_to_end(&mut content).map_err(failed)?;
+        let size = content.len() as u64;
+        if size <= MAX_STORED {
+            let id = self.sink.add(&content)?;
+            return Ok(Some(TreeNode::File { mode, size, id }));
+        }
+        let rest = std::io::Cursor::new(content).chain(file.into_inner());
+        let (id, size) = ObjectId::of_file(rest).map_err(failed)?;
+        Ok(Some(TreeNode::Unstored { mode, size, id }))
+    }
+
+    fn note_unstored(&mut self, entry: &WorkspaceEntry, hash: &str) {
+        self.unstored.push(UnstoredEntry {
+            path: entry.path.to_string_lossy().into_owned(),
+            hash: hash.to_owned(),
+            is_folder: false,
+        });
+    }
+
+    fn remember(&mut self, entry: &WorkspaceEntry, node: TreeNode, stamp: Option<FileStamp>) {
+        let generation = self.index.generation;
+        let is_folder = matches!(node, TreeNode::Folder { .. });
+        if let Some(known) = self.index.entries.get_mut(&entry.path) {
+            let was_folder = matches!(known.node, TreeNode::Folder { .. });
+            if known.node != node && !(is_folder && was_folder) {
+                self.changed.push(entry.path.clone());
+            }
+            *known = IndexedEntry {
+                node,
+                stamp,
+                generation,
+            };
+            return;
+        }
+        if !is_folder {
+            self.changed.push(entry.path.clone());
+        }
+        let new = IndexedEntry {
+            node,
+            stamp,
+            generation,
+        };
+        self.index.entries.insert(entry.path.clone(), new);
+    }
+
+    fn finish(mut self) -> Result<TakenSnapshot> {
+        self.complete_tool_folder();
+        self.close_up_to(Path::new(""))?;
+        let top = self.close_folder()?;
+        let SnapshotWalk {
+            index,
+            mut changed,
+            unstored,
+            ..
+        } = self;
+        let generation = index.generation;
+        index.entries.retain(|path, entry| {
+            let is_there = entry.generation == generation;
+            if !is_there && !matches!(entry.node, TreeNode::Folder { .. }) {
+                changed.push(path.clone());
+            }
+            is_there
+        });
+        changed.sort();
+        Ok(TakenSnapshot {
+            tree: top.ok_or_else(|| Error::Bug("a walk without a top".into()))?,
+            changed,
+            unstored,
+        })
+    }
+}
