@@ -10,6 +10,50 @@ use crate::state::workflow::{WorkflowPhase, WorkflowState};
 use crate::text::invisible::printable;
 use crate::text::quote::shell_word;
 
+/// The options that the command which goes on with a build repeats, beside the spec and the root, as words.
+pub(super) fn kept_options(arguments: &RunArguments) -> Vec<String> {
+    let replay = arguments.replay.as_deref();
+    let options = [
+        (
+            "--max-retries",
+            arguments.max_retries.map(|n| n.to_string()),
+        ),
+        ("--budget", arguments.budget.map(|usd| usd.to_string())),
+        ("--provider", arguments.provider.clone()),
+        ("--model", arguments.model.clone()),
+        ("--replay", replay.map(|log| log.display().to_string())),
+    ];
+    let given = options
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    let mut words: Vec<String> = given
+        .flat_map(|(name, value)| match value.starts_with('-') {
+            true => vec![format!("{name}={value}")],
+            false => vec![name.to_owned(), value],
+        })
+        .collect();
+    words.extend(arguments.no_sandbox.then(|| "--no-sandbox".to_owned()));
+    words
+}
+
+/// The command that goes on with the build that a root has, as its state and its log name it.
+pub(super) fn resume_saved_build(
+    spec_file: &str,
+    options: &[String],
+    continues: bool,
+    env: &CliEnv,
+) -> String {
+    let root = env.named_root.as_deref();
+    let spec = root.unwrap_or(Path::new("")).join(spec_file);
+    let mut given = vec![("--spec", spec.into_os_string())];
+    given.extend(root.map(|root| ("--root", root.as_os_str().to_owned())));
+    let mut command = command_line(given, &[("--continue", continues)]);
+    for word in options {
+        command += &format!(" {}", quote(OsStr::new(word)));
+    }
+    command
+}
+
 pub(super) fn resume_command(arguments: &RunArguments, spec: &Path, env: &CliEnv) -> String {
     let path = |path: &Path| path.as_os_str().to_owned();
     let options = [

@@ -3,6 +3,7 @@
 use crate::build::build_log::BuildLog;
 use crate::build::context::Context;
 use crate::build::replaced_run;
+use crate::build::spec::BudgetSpec;
 use crate::build::tested_files;
 use crate::build::{self, Run};
 use crate::cancel::CancelToken;
@@ -20,7 +21,7 @@ use crate::cli::wiring::{self, OpenedJournal};
 use crate::cli::workflow;
 use crate::conversation::log_state::LogState;
 use crate::error::{Error, Result};
-use crate::events::{Event, MAIN_AGENT};
+use crate::events::{BudgetLimits, Event, MAIN_AGENT};
 use crate::process::sandbox::probe::ProbeResult;
 use crate::state::phase::Phase;
 use crate::state::run::RunState;
@@ -147,8 +148,10 @@ fn start(
     let context = &mut run.context;
     let is_resumed = fresh.is_none();
     let FreshStart { message, replaces } = fresh.unwrap_or_default();
-    if let Some(replaced) = &replaces {
-        replaced_run::set_state_aside(&context.root, replaced)?;
+    match &replaces {
+        Some(replaced) => replaced_run::set_state_aside(&context.root, replaced)?,
+        None if !is_resumed => context.root.keep_state()?,
+        None => {}
     }
     let run_id = context.state.run_id.clone();
     context.log.record_synced(Event::WorkflowStarted {
@@ -164,6 +167,9 @@ fn start(
         version: env!("CARGO_PKG_VERSION").into(),
         max_retries: Some(config.spec.max_retries),
         replaces,
+        continues: None,
+        budget: budget_limits(&config.spec.budget),
+        options: config.options.clone(),
         start_state: None,
         input: None,
         folder: None,
@@ -177,6 +183,12 @@ fn start(
     record_sandbox_mode(config, sandbox, context)?;
     context.save()?;
     if is_resumed { run.resume() } else { Ok(()) }
+}
+
+/// The limits of a budget, if it has any.
+fn budget_limits(budget: &BudgetSpec) -> Option<BudgetLimits> {
+    let BudgetSpec { usd, tokens } = *budget;
+    (usd.is_some() || tokens.is_some()).then_some(BudgetLimits { usd, tokens })
 }
 
 /// Records the sandbox mode, and the one that the run had before if that was another.

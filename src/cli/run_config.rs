@@ -13,6 +13,7 @@ use crate::build::spec::{GeneratorProvider, MAX_RETRIES_CEILING, Spec, collect_i
 use crate::cancel::CancelToken;
 use crate::cli::arguments::RunArguments;
 use crate::cli::env::{CliEnv, own_launcher};
+use crate::cli::resume_command::kept_options;
 use crate::cli::target::refuse_flags;
 use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
@@ -43,6 +44,8 @@ pub(super) struct RunConfig {
     pub root: PathBuf,
     /// `--max-retries`, clamped.
     pub max_retries: Option<u32>,
+    /// The options of the command line that a command which goes on needs as well.
+    pub options: Vec<String>,
     /// `--no-resume` or `--replay`.
     pub starts_over: bool,
     pub model: ModelConfig,
@@ -131,6 +134,7 @@ impl RunConfig {
             spec_file: kept_path(&spec.file, &env.root),
             root: env.root.clone(),
             max_retries,
+            options: kept_options(arguments),
             starts_over: arguments.no_resume || replay.is_some(),
             replay,
             has_sandbox: !arguments.no_sandbox,

@@ -107,7 +107,7 @@ impl Budget {
     }
 
     /// Tokens and USD that count: answers, requests that broke off, and requests that are under way.
-    fn used(&self, usage: &UsageLog) -> (u64, f64) {
+    pub(crate) fn used(&self, usage: &UsageLog) -> (u64, f64) {
         let (answers, charges) = (usage.totals(true), usage.charges());
         let tokens = answers
             .input_tokens

@@ -48,47 +48,68 @@ pub struct UsageLog {
 impl UsageLog {
     pub fn apply(&mut self, event: &Event) {
         match event {
-            // Whatever was under way when an earlier process ended has broken off.
-            Event::WorkflowStarted { .. } => {
-                let agents: Vec<String> = self.requests.keys().cloned().collect();
-                agents.iter().for_each(|agent| self.break_off(agent));
-            }
+            Event::WorkflowStarted { .. } => self.end_process(),
             Event::ModelRequested {
                 agent_id, worst, ..
-            } => {
-                self.break_off(agent_id);
-                self.requests.insert(agent_id.clone(), (*worst, true));
-            }
-            Event::ModelRetried { agent_id, .. } => {
-                self.break_off(agent_id);
-                if let Some((_, is_open)) = self.requests.get_mut(agent_id) {
-                    *is_open = true;
-                }
-            }
+            } => self.request(agent_id, *worst),
+            Event::ModelRetried { agent_id, .. } => self.retry(agent_id),
             Event::ErrorOccurred {
                 agent_id,
                 error_type,
                 charge,
                 ..
-            } if error_type == MODEL_ERROR => {
-                self.close(agent_id);
-                self.lost.extend(charge);
-            }
+            } if error_type == MODEL_ERROR => self.fail(agent_id, *charge),
             Event::ModelAnswered {
                 agent_id,
                 answer,
                 cost_usd,
                 ..
             } => {
-                let worst = self.close(agent_id);
                 let answer = answer
                     .as_ref()
                     .and_then(|value| Answer::deserialize(value).ok());
-                if let Some(answer) = answer {
-                    self.add_answer(&answer, *cost_usd, worst.unwrap_or_default());
-                }
+                self.answer(agent_id, answer.as_ref(), *cost_usd);
             }
             _ => {}
+        }
+    }
+
+    /// The process has ended: whatever was under way has broken off.
+    pub(crate) fn end_process(&mut self) {
+        let agents: Vec<String> = self.requests.keys().cloned().collect();
+        agents.iter().for_each(|agent| self.break_off(agent));
+    }
+
+    /// A request is sent.
+    pub(crate) fn request(&mut self, agent_id: &str, worst: Charge) {
+        self.break_off(agent_id);
+        self.requests.insert(agent_id.to_owned(), (worst, true));
+    }
+
+    /// The last request of an agent is sent again.
+    pub(crate) fn retry(&mut self, agent_id: &str) {
+        self.break_off(agent_id);
+        if let Some((_, is_open)) = self.requests.get_mut(agent_id) {
+            *is_open = true;
+        }
+    }
+
+    /// The request of an agent ended without an answer.
+    pub(crate) fn fail(&mut self, agent_id: &str, charge: Option<Charge>) {
+        self.close(agent_id);
+        self.lost.extend(charge);
+    }
+
+    /// The request of an agent was answered, or refused for good.
+    pub(crate) fn answer(
+        &mut self,
+        agent_id: &str,
+        answer: Option<&Answer>,
+        cost_usd: Option<f64>,
+    ) {
+        let worst = self.close(agent_id);
+        if let Some(answer) = answer {
+            self.add_answer(answer, cost_usd, worst.unwrap_or_default());
         }
     }
 

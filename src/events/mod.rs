@@ -103,6 +103,15 @@ pub struct Charge {
     pub cost_usd: Option<f64>,
 }
 
+/// What a run may spend.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct BudgetLimits {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+}
+
 /// A limit that ended a conversation; one more round of checks decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
@@ -187,6 +196,15 @@ pub enum Event {
         /// The run of another spec that this one replaces, if it left something to keep.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         replaces: Option<ReplacedRun>,
+        /// The run whose work this one continues.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        continues: Option<String>,
+        /// The limits of the budget, that of the command line included.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        budget: Option<BudgetLimits>,
+        /// Of a build: the options of the command line that a command which goes on needs as well.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        options: Vec<String>,
         /// Of a workflow: the first state of `main`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         start_state: Option<String>,

@@ -27,8 +27,8 @@ mod walk;
 pub(crate) use collect::collect_inputs;
 pub(crate) use inputs::UserPrompts;
 pub(crate) use model::{
-    CheckSpec, GeneratorMode, GeneratorProvider, InputSource, LimitsSpec, MAX_RETRIES_CEILING,
-    OnTimeout, SandboxSpec, Spec,
+    BudgetSpec, CheckSpec, GeneratorMode, GeneratorProvider, InputSource, LimitsSpec,
+    MAX_RETRIES_CEILING, OnTimeout, SandboxSpec, Spec,
 };
 pub(crate) use prompts::VARIABLES;
 pub use read::parse_spec;

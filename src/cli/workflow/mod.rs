@@ -23,7 +23,7 @@ use crate::cli::workflow::config::WorkflowConfig;
 use crate::cli::workflow::decision::{WorkflowDecision, WorkflowPlan, decide};
 use crate::cli::workflow::settings::RunSettings;
 use crate::error::{Error, Result};
-use crate::events::{Event, RUN_AGENT};
+use crate::events::{BudgetLimits, Event, RUN_AGENT};
 use crate::observers::workflow_text::run_lines;
 use crate::process::scratch;
 use crate::state::reason::Reason;
@@ -180,6 +180,9 @@ fn start(
 ) -> Result<()> {
     let (context, state) = (&run.context, &run.state);
     let run_id = state.run_id.clone();
+    if fresh.is_some() {
+        run.root.keep_state()?;
+    }
     let has_model = config.scope.has_markdown();
     context.log.record_synced(Event::WorkflowStarted {
         debug_dir: config.output.debug.then(|| format!("logs/{run_id}")),
@@ -197,6 +200,13 @@ fn start(
         version: env!("CARGO_PKG_VERSION").into(),
         max_retries: None,
         replaces: None,
+        continues: None,
+        budget: settings.model.budget_usd.map(|usd| BudgetLimits {
+            usd: Some(usd),
+            tokens: None,
+        }),
+        // They are in `state.json`.
+        options: Vec::new(),
         start_state: Some(config.start.clone()),
         input: state.input.clone(),
         folder: Some(settings.folder.display().to_string()),
