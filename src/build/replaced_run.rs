@@ -5,12 +5,10 @@
 //! remaining renames follow.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-
-use tempfile::NamedTempFile;
 
 use crate::build::context::Context;
 use crate::build::kept_files::KEPT_NAMES;
@@ -23,20 +21,11 @@ use crate::state::store::{Root, STATE_FILE};
 const MAX_KEPT: usize = 20;
 const FOLDER: &str = "workspace";
 
-/// Copies `state.json` durably to the folder of its run in `logs/`; the workspace follows in INIT.
+/// Keeps the state of the replaced run in its folder in `logs/`; the workspace follows in INIT.
 pub(crate) fn set_state_aside(root: &Root, replaced: &ReplacedRun) -> Result<()> {
     let folder = folder_of(root, replaced);
-    let file = folder.join(STATE_FILE);
-    fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, error))?;
     make_room(&folder).map_err(|error| Error::io("make room in", &folder, error))?;
-    let state = root.read_state()?;
-    let written = NamedTempFile::new_in(&folder).and_then(|mut new| {
-        new.write_all(&state)?;
-        new.as_file().sync_all()?;
-        new.persist(&file).map_err(|error| error.error)?;
-        fs::File::open(&folder)?.sync_all()
-    });
-    written.map_err(|error| Error::io("write", &file, error))
+    root.keep_state()
 }
 
 /// Moves the files of the replaced run out of the workspace, once, and notes how to restore them.

@@ -1,9 +1,10 @@
 //! `reset`: empties the workspace of a build and deletes `state.json`, in this order, so that an interrupted reset can be
-//! repeated. A workflow works on files of the user's, so its workspace stays.
+//! repeated. The state is kept in `logs/`, for `status`. A workflow works on files of the user's, so its workspace stays.
 
 use crate::build::kept_files::KEPT_NAMES;
 use crate::cli::decision::{not_generated, open_workspace};
 use crate::cli::env::CliEnv;
+use crate::cli::output::print_stderr;
 use crate::error::{Error, Result};
 use crate::state::store::{LoadedState, Root};
 
@@ -15,6 +16,10 @@ pub(super) fn main(env: &CliEnv) -> Result<String> {
     root.sweep();
     let loaded = root.load()?;
     let has_run = !matches!(loaded, LoadedState::Nothing);
+    if let Err(error) = root.keep_state() {
+        // A reset may be what makes room on a full disk.
+        print_stderr(&format!("warning: the state is not kept: {error}"));
+    }
     let keeps_workspace = !matches!(loaded, LoadedState::Nothing | LoadedState::Build(_));
     if !keeps_workspace && let Some(workspace) = open_workspace(&root)? {
         if !has_run && workspace.has_files_but(&KEPT_NAMES)? {

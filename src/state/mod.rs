@@ -3,6 +3,8 @@
 //! Only `phase.rs` decides what comes next; nothing here uses a model, a child or the console.
 
 pub(crate) mod journal;
+pub(crate) mod kept_state;
+pub(crate) mod lock_holder;
 pub(crate) mod phase;
 pub(crate) mod reason;
 pub(crate) mod run;

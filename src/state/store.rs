@@ -172,6 +172,13 @@ impl Root {
         Ok(Lock { _file: file })
     }
 
+    /// Opens the lock file to read it, if it exists.
+    pub(super) fn open_lock_file(&self) -> Option<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&self.directory, LOCK_FILE, flags, Mode::empty()).ok()?;
+        Some(File::from(file))
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "nothing signals that the holder has written its pid; bounded to 200 ms"
@@ -375,7 +382,7 @@ impl Root {
     }
 }
 
-fn parse_state(bytes: &[u8]) -> std::result::Result<LoadedState, InvalidState> {
+pub(super) fn parse_state(bytes: &[u8]) -> std::result::Result<LoadedState, InvalidState> {
     Ok(match RunState::parse(bytes)? {
         ParsedState::Build(state) => LoadedState::Build(state),
         ParsedState::Workflow => match WorkflowState::parse(bytes) {
@@ -390,14 +397,14 @@ fn temporary_name() -> String {
     format!("{TEMPORARY}{}", uuid::Uuid::new_v4().simple())
 }
 
-fn read_holder(file: &File) -> String {
+pub(super) fn read_holder(file: &File) -> String {
     let mut bytes = [0; 200];
     let length = file.read_at(&mut bytes, 0).unwrap_or(0);
     String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
 /// Whether the process that a lock file names exists.
-fn is_alive(holder: &str) -> bool {
+pub(super) fn is_alive(holder: &str) -> bool {
     let id = holder
         .strip_prefix("pid ")
         .and_then(|rest| rest.split(' ').next());
