@@ -2,7 +2,7 @@
 //!
 //! `ansi.rs` is the one parser of terminal escape sequences, `invisible.rs` the one table of characters that cannot
 //! be seen, `terminal.rs` renders output as a terminal would, `shorten.rs` cuts,
-//! `quote.rs` quotes for shells and YAML. Every function takes one pass over
+//! `quote.rs` quotes for shells and YAML, `varying.rs` replaces what differs between two runs. Every function takes one pass over
 //! its input, whatever the input is.
 
 pub(crate) mod ansi;
@@ -10,6 +10,7 @@ pub(crate) mod invisible;
 pub(crate) mod quote;
 pub(crate) mod shorten;
 pub(crate) mod terminal;
+pub(crate) mod varying;
 
 use std::fmt::Write;
 
