@@ -62,6 +62,17 @@ impl Attempts {
         }
     }
 
+    /// For the prompt: that the last `equal` attempts failed alike, and what each of them changed.
+    pub fn repeated_failure(&self, equal: usize) -> String {
+        let mut text = format!(
+            "The last {equal} attempts failed in the same way. What they changed did not touch the cause:"
+        );
+        for (index, attempt) in self.known.iter().rev().take(equal).rev() {
+            text += &format!("\n- Attempt {} {}", index + 1, attempt.changes());
+        }
+        text + "\nLook for the cause elsewhere and try another way."
+    }
+
     /// For the prompt: which attempt this is, how many are left, and a line for each earlier one.
     pub fn summary(&self, state: &RunState) -> String {
         let (number, all) = state.attempt();
@@ -90,7 +101,16 @@ impl Attempts {
 
 impl Attempt {
     fn line(&self) -> String {
-        let mut line = match (self.written.is_empty(), self.deleted.is_empty()) {
+        let mut line = self.changes();
+        if !self.cause.is_empty() {
+            line += &format!("; failed with: {}", self.cause);
+        }
+        line
+    }
+
+    /// What it wrote and deleted.
+    fn changes(&self) -> String {
+        match (self.written.is_empty(), self.deleted.is_empty()) {
             (true, true) => "changed nothing".to_owned(),
             (false, true) => format!("wrote {}", list(&self.written)),
             (true, false) => format!("deleted {}", list(&self.deleted)),
@@ -99,11 +119,7 @@ impl Attempt {
                 list(&self.written),
                 list(&self.deleted)
             ),
-        };
-        if !self.cause.is_empty() {
-            line += &format!("; failed with: {}", self.cause);
         }
-        line
     }
 }
 
@@ -199,6 +215,7 @@ mod tests {
             written: vec![name.into()],
             deleted: Vec::new(),
             hashes: BTreeMap::new(),
+            unchanged: false,
         }
     }
 
@@ -223,6 +240,7 @@ mod tests {
             spec_hash: "",
             max_retries: 3,
             price_is_known: true,
+            continues: None,
         };
         let mut state = RunState::new(birth);
         (state.phase, state.retry_count) = (phase, retry_count);

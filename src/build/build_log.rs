@@ -3,15 +3,42 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::build::attempts::Attempts;
+use crate::build::progress::Progress;
 use crate::build::protection::verified::RestoredFiles;
 use crate::build::rounds::Rounds;
 use crate::conversation::event_log::Projection;
 use crate::conversation::workspace_files::counts_as_one;
-use crate::events::{Event, ReplacedRun, TestedFile};
+use crate::error::{Error, Result};
+use crate::events::{Event, TestedFile};
+use crate::snapshots::objects::ObjectId;
 use crate::state::phase::Phase;
+use crate::state::run::RunState;
 
 /// Files by name, each with the hash of its content where it is known.
 pub(crate) type RecordedFiles = BTreeMap<String, Option<String>>;
+
+/// The result of the checks on what was taken in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaselineResult {
+    pub passed: bool,
+    pub report: String,
+}
+
+/// The run that this one continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContinuedRun {
+    pub run_id: String,
+    /// The id of the tree that the workspace had.
+    pub tree: String,
+    pub report: String,
+}
+
+impl ContinuedRun {
+    pub(crate) fn tree(&self) -> Result<ObjectId> {
+        ObjectId::parse(&self.tree)
+            .ok_or_else(|| Error::Bug(format!("the log has no tree of the run {}", self.run_id)))
+    }
+}
 
 /// The state of a build that follows from the events of its log.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -19,6 +46,9 @@ pub struct BuildLog {
     phase: Option<Phase>,
     rounds: Rounds,
     attempts: Attempts,
+    progress: Progress,
+    baseline: Option<BaselineResult>,
+    continued: Option<ContinuedRun>,
     sandbox: Option<String>,
     /// Hidden files that are in the workspace.
     hidden: Vec<String>,
@@ -29,7 +59,6 @@ pub struct BuildLog {
     /// Outcome and reason of a run that is over.
     end: Option<(String, String)>,
     max_retries: Option<u32>,
-    replaced: Option<ReplacedRun>,
     tested: Option<BTreeMap<String, TestedFile>>,
 }
 
@@ -37,14 +66,13 @@ impl Projection for BuildLog {
     fn apply(&mut self, _line: u64, event: &Event) {
         self.rounds.apply(event);
         self.attempts.apply(event);
+        self.progress.apply(event);
         match event {
             Event::WorkflowStarted {
                 resumed,
                 max_retries,
-                replaces,
                 ..
             } => {
-                self.replaced = self.replaced.take().or(replaces.clone());
                 self.max_retries = *max_retries;
                 // A run begins in INIT, which no transition leads to.
                 self.phase = self.phase.or((!resumed).then_some(Phase::Init));
@@ -55,7 +83,24 @@ impl Projection for BuildLog {
                 self.hidden.clear();
             }
             Event::SandboxFound { mode, .. } => self.sandbox = Some(mode.clone()),
-            Event::WorkspaceKept { .. } => self.replaced = None,
+            Event::BaselineFinished { passed, report, .. } => {
+                self.baseline = Some(BaselineResult {
+                    passed: *passed,
+                    report: report.clone(),
+                });
+            }
+            Event::RunContinued {
+                continues,
+                tree,
+                report,
+                ..
+            } => {
+                self.continued = Some(ContinuedRun {
+                    run_id: continues.clone(),
+                    tree: tree.clone(),
+                    report: report.clone(),
+                });
+            }
             Event::WorkspaceTested { files, .. } => self.tested = Some(files.clone()),
             Event::FilesApplied {
                 written,
@@ -101,6 +146,35 @@ impl BuildLog {
         &self.attempts
     }
 
+    /// For the prompt: the attempts so far, and whether they failed alike.
+    pub(crate) fn told_attempts(&self, state: &RunState) -> String {
+        let summary = self.attempts.summary(state);
+        match self.repeated_failure() {
+            Some(repeated) => format!("{summary}\n\n{repeated}"),
+            None => summary,
+        }
+    }
+
+    /// For the prompt: that the last attempts failed alike.
+    pub(crate) fn repeated_failure(&self) -> Option<String> {
+        let equal = self.progress.told_failures()?;
+        Some(self.attempts.repeated_failure(equal))
+    }
+
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The checks before the first request, if there were any.
+    pub fn baseline(&self) -> Option<&BaselineResult> {
+        self.baseline.as_ref()
+    }
+
+    /// The run that this one continues.
+    pub fn continued(&self) -> Option<&ContinuedRun> {
+        self.continued.as_ref()
+    }
+
     /// The sandbox mode that the run had last.
     pub fn sandbox(&self) -> Option<&str> {
         self.sandbox.as_deref()
@@ -119,11 +193,6 @@ impl BuildLog {
     /// `max_retries` of the spec when the run was last started.
     pub fn max_retries(&self) -> Option<u32> {
         self.max_retries
-    }
-
-    /// The run whose files are still in the workspace.
-    pub fn replaced(&self) -> Option<&ReplacedRun> {
-        self.replaced.as_ref()
     }
 
     /// The files that all checks have passed on; `None` where the log is older than this record.

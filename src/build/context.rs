@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::build::attempt_keeper::AttemptKeeper;
 use crate::build::build_log::BuildLog;
 use crate::build::protection::verified::VerifiedFiles;
 use crate::build::spec::Spec;
@@ -30,6 +31,7 @@ pub(crate) struct Context {
     pub root_handle: Arc<OwnedFd>,
     pub workspace: Workspace,
     pub verified: VerifiedFiles,
+    pub attempts: AttemptKeeper,
     pub log: EventLog,
     /// What the log says of this build.
     pub build_log: Arc<Mutex<BuildLog>>,
@@ -110,6 +112,31 @@ impl Context {
             }
         };
         Error::Failed(reason, why.to_string())
+    }
+
+    /// The report that the first request has: of the baseline, else of the run that this one continues.
+    pub(crate) fn first_report(&self) -> Option<String> {
+        self.facts(|facts| {
+            let continued = facts.continued().map(|continued| continued.report.clone());
+            let report = facts.baseline().map(|baseline| baseline.report.clone());
+            report.or(continued).filter(|report| !report.is_empty())
+        })
+    }
+
+    /// The report that the request of the phase under way has.
+    pub(crate) fn report(&self) -> Option<String> {
+        match self.state.phase {
+            Phase::Generating => self.first_report(),
+            Phase::Patching => Some(self.state.last_test_output.clone()),
+            Phase::Init | Phase::Testing | Phase::Success | Phase::Failed => None,
+        }
+    }
+
+    /// Whether all checks passed on what was taken in, and nothing was written since.
+    pub(crate) fn is_already_green(&self) -> bool {
+        let has_passed =
+            self.facts(|facts| facts.baseline().is_some_and(|baseline| baseline.passed));
+        has_passed && self.state.retry_count == 0
     }
 
     /// Fails where a signal asked for the end of the run.

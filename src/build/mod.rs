@@ -4,15 +4,18 @@
 //! at the saved phase. Only `advance` changes the phase: it decides by the table, saves `state.json`, then records the
 //! transition.
 
+pub(crate) mod attempt_keeper;
 pub(crate) mod attempts;
+pub(crate) mod baseline;
 pub(crate) mod build_log;
 pub(crate) mod checks;
 pub(crate) mod child_env;
 pub(crate) mod context;
 pub(crate) mod generators;
 pub(crate) mod kept_files;
+pub(crate) mod kept_workspace;
+pub(crate) mod progress;
 pub(crate) mod protection;
-pub(crate) mod replaced_run;
 pub(crate) mod replay_end;
 pub(crate) mod rounds;
 pub(crate) mod spec;
@@ -129,6 +132,7 @@ impl Run {
             Err(error @ (Error::Failed(..) | Error::Safety(_))) => (Outcome::Broke, Some(error)),
             Err(error) => return Err(error),
         };
+        let is_already_green = self.context.is_already_green();
         let state = &mut self.context.state;
         let from = state.phase;
         let to = from
@@ -153,14 +157,25 @@ impl Run {
                 state.reason = Some(Reason::RetriesExhausted);
                 state.last_error = Some(steps::failure_line(state, self.first_failure.as_deref()));
             }
-            (Phase::Success, _) => state.reason = Some(Reason::TestsPassed),
+            (Phase::Success, _) => {
+                state.reason = Some(match is_already_green {
+                    true => Reason::AlreadyGreen,
+                    false => Reason::TestsPassed,
+                });
+            }
             _ => {}
         }
         let to = self.compare_end(from, to)?;
         self.context.save()?;
-        self.context
+        let context = &mut self.context;
+        context
             .log
-            .record(transition(&self.context.state, from, to, "advance"))
+            .record(transition(&context.state, from, to, "advance"))?;
+        if to.is_terminal() {
+            let (run_id, keep) = (&context.state.run_id, context.spec.kept_snapshots);
+            context.attempts.prune(&context.root, run_id, keep)?;
+        }
+        Ok(())
     }
 
     /// The end of a replay is the recorded one, or the run has failed. Returns the phase that the run is in.

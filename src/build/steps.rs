@@ -3,21 +3,26 @@
 use std::path::Path;
 
 use crate::build::Run;
+use crate::build::attempt_keeper::{keep_round, keep_taken_in};
+use crate::build::attempts::first_cause;
+use crate::build::baseline::run_baseline;
+use crate::build::build_log::ContinuedRun;
 use crate::build::checks::problem::{CheckProblem, EvidenceProblem};
 use crate::build::checks::report::{FailedCheck, headline, report};
 use crate::build::checks::{CANNOT_START, ToolResult};
 use crate::build::context::Context;
 use crate::build::generators::WrittenFiles;
 use crate::build::kept_files::KEPT_NAMES;
+use crate::build::progress::failure_digest;
 use crate::build::protection;
 use crate::build::protection::guard::ProtectedGuard;
 use crate::build::protection::verified::RestoredFiles;
-use crate::build::replaced_run;
+use crate::build::spec::inputs::WorkspaceInput;
 use crate::build::spec::{CheckSpec, OnTimeout};
 use crate::build::tested_files;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
-use crate::state::phase::Outcome;
+use crate::state::phase::{Outcome, Phase};
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
 use crate::text::shorten::cut_middle;
@@ -28,10 +33,19 @@ const LOGGED_STREAM: usize = 64 << 10;
 /// Bytes of `last_test_stderr`.
 const KEPT_STDERR: usize = 64 << 10;
 
-/// INIT: an empty workspace with the user's files in it.
+/// INIT: an empty workspace with the user's files in it, or the one of the run that this one continues; then the checks on
+/// it.
 pub(crate) fn prepare(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
-    replaced_run::set_workspace_aside(context)?;
+    match context.facts(|facts| facts.continued().cloned()) {
+        Some(continued) => take_over(context, &continued)?,
+        None => fill(context)?,
+    }
+    run_baseline(run)?;
+    Ok(Outcome::Started)
+}
+
+fn fill(context: &mut Context) -> Result<()> {
     if !context.workspace.is_empty_but(&KEPT_NAMES)? {
         context
             .log
@@ -60,14 +74,42 @@ pub(crate) fn prepare(run: &mut Run) -> Result<Outcome> {
     context
         .workspace
         .settle(given.map(|input| Path::new(input.to.as_str())))?;
-    Ok(Outcome::Started)
+    keep_taken_in(context)
+}
+
+/// The workspace as it was when the run began, also after a crash, with what the spec takes in now and did not before.
+fn take_over(context: &mut Context, continued: &ContinuedRun) -> Result<()> {
+    let tree = continued.tree()?;
+    context
+        .attempts
+        .bring_back(&context.workspace, tree, &context.cancel)?;
+    let known = context.attempts.taken_in_tree()?;
+    let is_new = |input: &&WorkspaceInput| {
+        let path = Path::new(input.to.as_str());
+        !known.contains_key(path) && !context.attempts.has(input.to.as_str())
+    };
+    let new: Vec<WorkspaceInput> = context.inputs.copy.iter().filter(is_new).cloned().collect();
+    protection::copy_in(context, &new)?;
+    protection::copy_in(context, &context.inputs.protect)?;
+    let given = new.iter().chain(&context.inputs.protect);
+    context
+        .workspace
+        .settle(given.map(|input| Path::new(input.to.as_str())))?;
+    context
+        .attempts
+        .take(&context.workspace, &context.cancel)
+        .map(drop)
 }
 
 /// GENERATING and PATCHING: an answer, and its files on disk.
 pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
     context.check_cancelled()?;
-    let all = run.generator.write(context)?;
+    let all = match context.state.phase == Phase::Generating && context.is_already_green() {
+        true => WrittenFiles::default(),
+        false => run.generator.write(context)?,
+    };
+    let unchanged = changes_nothing(context, &all);
     let WrittenFiles {
         written,
         deleted,
@@ -80,6 +122,7 @@ pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
         written,
         deleted,
         hashes,
+        unchanged,
     })?;
     let changed = all.written.iter().chain(&all.deleted);
     let mut notes = context
@@ -90,16 +133,55 @@ pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
     Ok(Outcome::Written)
 }
 
+/// Whether an answer leaves the files as the last snapshot has them. That is compared and not the disk, where an answer may
+/// be applied again after a crash.
+fn changes_nothing(context: &Context, all: &WrittenFiles) -> bool {
+    let attempts = &context.attempts;
+    let is_same = |path: &String| attempts.has_content(path, all.hashes.get(path));
+    all.written.iter().all(is_same) && !all.deleted.iter().any(|path| attempts.has(path))
+}
+
 /// One round of checks.
 #[derive(Default)]
-struct CheckRound {
+pub(crate) struct CheckRound {
     /// In the order in which they ran: the check's index and its result.
     results: Vec<(usize, ToolResult)>,
 }
 
+/// What is told of a round.
+pub(crate) struct RoundReport {
+    /// For the model; empty if all checks passed.
+    pub text: String,
+    /// The headline of the first check that failed.
+    pub first_failure: Option<String>,
+}
+
 impl CheckRound {
-    fn all_passed(&self) -> bool {
+    pub(crate) fn all_passed(&self) -> bool {
         self.results.iter().all(|(_, result)| result.passed())
+    }
+
+    pub(crate) fn report(&self, context: &Context) -> RoundReport {
+        let checks = &context.spec.checks;
+        let failed: Vec<FailedCheck<'_>> = self
+            .results
+            .iter()
+            .filter_map(|(index, result)| failed_check(&checks[*index], result))
+            .collect();
+        let passed: Vec<&str> = self
+            .results
+            .iter()
+            .filter(|(index, result)| result.passed() && !checks[*index].hidden)
+            .map(|(index, _)| checks[*index].name.as_str())
+            .collect();
+        let RestoredFiles { restored, removed } = &context.facts(|facts| facts.restored().clone());
+        RoundReport {
+            text: match failed.is_empty() {
+                true => String::new(),
+                false => report(&failed, &passed, restored, removed),
+            },
+            first_failure: failed.first().map(headline),
+        }
     }
 
     fn first_failed(&self) -> Option<&(usize, ToolResult)> {
@@ -107,8 +189,8 @@ impl CheckRound {
     }
 }
 
-/// TESTING: all visible checks, then, once they pass, the hidden ones.
-pub(crate) fn test(run: &mut Run) -> Result<Outcome> {
+/// All visible checks, then, once they pass, the hidden ones.
+pub(crate) fn run_checks(run: &mut Run) -> Result<CheckRound> {
     protection::may_have_changed(&mut run.context);
     let mut round = CheckRound::default();
     let (hidden, visible): (Vec<usize>, Vec<usize>) =
@@ -122,15 +204,37 @@ pub(crate) fn test(run: &mut Run) -> Result<Outcome> {
         }
     }
     protection::restore(&mut run.context)?;
+    Ok(round)
+}
+
+/// TESTING: a round of checks, after which the workspace is kept.
+pub(crate) fn test(run: &mut Run) -> Result<Outcome> {
+    let round = run_checks(run)?;
     let context = &mut run.context;
     let mut notes = context.rules.notes_on_all(&context.workspace)?.into_iter();
     notes.try_for_each(|note| context.log.note(note))?;
     remember(run, &round);
+    keep(&mut run.context, &round)?;
     let outcome = verdict(&run.context, &round)?;
     if outcome == Outcome::Passed {
         tested_files::record(&mut run.context)?;
     }
     Ok(outcome)
+}
+
+/// Keeps the workspace with the result of the round.
+fn keep(context: &mut Context, round: &CheckRound) -> Result<()> {
+    let results: Vec<&ToolResult> = round.results.iter().map(|(_, result)| result).collect();
+    let cause =
+        Some(first_cause(&context.state.last_test_output)).filter(|cause| !cause.is_empty());
+    let checks = &context.spec.checks;
+    let failure = failure_digest(
+        round
+            .results
+            .iter()
+            .map(|(index, result)| (&checks[*index], result)),
+    );
+    keep_round(context, &results, cause, failure)
 }
 
 /// Runs a check; one that fails is run again as often as the spec says.
@@ -297,28 +401,14 @@ fn output_event(
 
 /// Saves the report for the next patch in the state.
 fn remember(run: &mut Run, round: &CheckRound) {
-    let checks = &run.context.spec.checks;
-    let failed: Vec<FailedCheck<'_>> = round
-        .results
-        .iter()
-        .filter_map(|(index, result)| failed_check(&checks[*index], result))
-        .collect();
-    let passed: Vec<&str> = round
-        .results
-        .iter()
-        .filter(|(index, result)| result.passed() && !checks[*index].hidden)
-        .map(|(index, _)| checks[*index].name.as_str())
-        .collect();
-    let RestoredFiles { restored, removed } = &run.context.facts(|facts| facts.restored().clone());
-    let output = if failed.is_empty() {
-        String::new()
-    } else {
-        report(&failed, &passed, restored, removed)
-    };
-    run.first_failure = failed.first().map(headline);
+    let RoundReport {
+        text,
+        first_failure,
+    } = round.report(&run.context);
+    run.first_failure = first_failure;
     let state = &mut run.context.state;
     state.test_passed = round.all_passed();
-    state.last_test_output = output;
+    state.last_test_output = text;
     let first = round.first_failed();
     state.last_test_exit_code = Some(first.map_or(0, |(_, result)| result.exit_code));
     state.last_test_stderr = first
@@ -363,7 +453,14 @@ fn verdict(context: &Context, round: &CheckRound) -> Result<Outcome> {
                 format!("check {name}: {}", problem.unwrap_or_default()),
             ))
         }
-        _ => Ok(Outcome::TestsFailed),
+        _ => match context.facts(|facts| facts.progress().stuck(context.spec.stuck_after)) {
+            // Without retries the run is over anyway, and for another reason.
+            Some(stuck) if context.state.retries_left() > 0 => Err(Error::Failed(
+                Reason::Stuck,
+                format!("{stuck}: {}", first_cause(&context.state.last_test_output)),
+            )),
+            _ => Ok(Outcome::TestsFailed),
+        },
     }
 }
 

@@ -1,7 +1,4 @@
 //! The command line: commands, flags and their help.
-//!
-//! What is not built yet (`--continue`, `--keep-best`) is parsed, so that it is refused with a message of its own, and
-//! hidden from the help.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -43,6 +40,24 @@ pub(super) enum CliCommand {
         #[arg(long)]
         json: bool,
     },
+    /// List the attempts of a run: files, tests, cause, tokens, cost
+    Attempts {
+        /// Run id, or its beginning [default: the run in this root]
+        #[arg(value_name = "RUN")]
+        run: Option<String>,
+        /// Print a JSON list
+        #[arg(long)]
+        json: bool,
+    },
+    /// Bring an attempt back into workspace/; what is there is kept first
+    Restore {
+        /// Number of the attempt
+        #[arg(value_name = "N")]
+        number: u32,
+        /// Run id, or its beginning [default: the run in this root]
+        #[arg(long, value_name = "RUN")]
+        run: Option<String>,
+    },
     /// Delete state.json, and empty workspace/ after a build; logs/ and specs/ stay
     Reset,
     /// Serve bash, python, editor and your own environments as NDJSON on stdin and stdout
@@ -78,9 +93,11 @@ pub(super) struct RunArguments {
     /// Resume the run in this root; this is the default
     #[arg(long, conflicts_with = "no_resume")]
     pub resume: bool,
-    #[arg(long = "continue", hide = true, conflicts_with = "no_resume")]
+    /// Start a new run where the last one failed for want of retries, money, turns or time, with its workspace and report
+    #[arg(long = "continue", conflicts_with_all = ["no_resume", "resume", "replay"])]
     pub continues: bool,
-    #[arg(long, hide = true)]
+    /// If the run fails, leave its best attempt in workspace/
+    #[arg(long)]
     pub keep_best: bool,
     /// What the run may cost, in USD; overrides the spec [default of a workflow: 10; 0: no limit]
     #[arg(long, value_name = "USD", value_parser = parse_usd, allow_negative_numbers = true)]

@@ -2,15 +2,14 @@
 //!
 //! Everything that can refuse a run is checked here, before anything is changed.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-
 use crate::build::kept_files::KEPT_NAMES;
+use crate::build::kept_workspace;
+use crate::build::tested_files;
+use crate::cancel::CancelToken;
 use crate::cli::env::CliEnv;
 use crate::cli::programs;
 use crate::cli::run_config::{RunConfig, RunResources};
 use crate::error::{Error, Result};
-use crate::events::ReplacedRun;
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
@@ -36,17 +35,10 @@ pub(super) struct RunPlan {
 pub(super) struct FreshStart {
     /// What happened to the run before it.
     pub message: Option<String>,
-    /// The run before it, if what it left is kept.
-    pub replaces: Option<ReplacedRun>,
-}
-
-impl FreshStart {
-    fn with_message(message: String) -> FreshStart {
-        FreshStart {
-            message: Some(message),
-            replaces: None,
-        }
-    }
+    /// The run before it.
+    pub before: Option<Box<RunState>>,
+    /// Whether it continues that run.
+    pub continues: bool,
 }
 
 /// What `state.json` asks for.
@@ -56,12 +48,21 @@ enum LoadedBuild {
     New(FreshStart),
 }
 
-pub(super) fn decide(config: &RunConfig, env: &CliEnv, root: &Root) -> Result<RunDecision> {
+pub(super) fn decide(
+    config: &RunConfig,
+    env: &CliEnv,
+    root: &Root,
+    cancel: &CancelToken,
+) -> Result<RunDecision> {
     let loaded = root.load()?;
-    let (state, fresh) = match next_step(config, root, &loaded)? {
+    let (state, fresh) = match next_step(config, root, &loaded, cancel)? {
         LoadedBuild::Over(state) => return Ok(RunDecision::Over(state)),
         LoadedBuild::Resume(state) => (*state, None),
-        LoadedBuild::New(fresh) => (config.new_run(), Some(fresh)),
+        LoadedBuild::New(fresh) => {
+            let before = fresh.before.as_ref().filter(|_| fresh.continues);
+            let continues = before.map(|before| before.run_id.clone());
+            (config.new_run(continues), Some(fresh))
+        }
     };
     let resources = RunResources::find(config, env)?;
     let mode = resources.sandbox.as_ref().map(|found| found.mode);
@@ -78,70 +79,113 @@ pub(super) fn decide(config: &RunConfig, env: &CliEnv, root: &Root) -> Result<Ru
     })))
 }
 
-fn next_step(config: &RunConfig, root: &Root, loaded: &LoadedState) -> Result<LoadedBuild> {
-    let fresh = |message| Ok(LoadedBuild::New(FreshStart::with_message(message)));
+fn next_step(
+    config: &RunConfig,
+    root: &Root,
+    loaded: &LoadedState,
+    cancel: &CancelToken,
+) -> Result<LoadedBuild> {
     match loaded {
         LoadedState::Workflow(_) | LoadedState::CorruptWorkflow(_) => Err(Error::Usage(
             "the root has the run of a workflow\nhelp: `orchestrator reset` deletes its state, \
              or use another --root"
                 .into(),
         )),
-        LoadedState::Nothing => Ok(LoadedBuild::New(FreshStart::default())),
-        LoadedState::Corrupt(problem) if config.starts_over => {
-            fresh(format!("state.json was corrupt: {problem}"))
+        LoadedState::Nothing if config.continues => {
+            Err(nothing_to_continue("there is no run here"))
         }
+        LoadedState::Nothing => Ok(LoadedBuild::New(FreshStart::default())),
+        LoadedState::Corrupt(problem) if config.starts_over => Ok(LoadedBuild::New(FreshStart {
+            message: Some(format!("state.json was corrupt: {problem}")),
+            ..FreshStart::default()
+        })),
         LoadedState::Corrupt(problem) => {
             record_corruption(config, root, &problem.to_string()).map(LoadedBuild::Over)
         }
-        LoadedState::Build(state) if config.starts_over => {
-            fresh(format!("the run {} is thrown away", state.run_id))
-        }
-        LoadedState::Build(state) if state.reason == Some(Reason::StateCorrupt) => {
-            Ok(LoadedBuild::Over(state.clone()))
-        }
-        LoadedState::Build(state) if state.spec_hash != config.inputs.hash => {
-            replace_run(root, state).map(LoadedBuild::New)
-        }
-        LoadedState::Build(state) if state.phase.is_terminal() => {
-            Ok(LoadedBuild::Over(state.clone()))
-        }
-        LoadedState::Build(state) => Ok(LoadedBuild::Resume(state.clone())),
+        LoadedState::Build(state) => of_build(config, root, state, cancel),
     }
 }
 
-/// The start of a run in place of one of another spec. What that one left is kept.
-fn replace_run(root: &Root, state: &RunState) -> Result<FreshStart> {
-    let message = format!(
-        "the spec has changed: a new run replaces the run {} of {} ({})",
-        state.run_id,
-        state.spec_file,
-        state.phase.name()
-    );
-    let Some(workspace) = open_workspace(root)? else {
-        return Ok(FreshStart::with_message(message));
+fn of_build(
+    config: &RunConfig,
+    root: &Root,
+    state: &RunState,
+    cancel: &CancelToken,
+) -> Result<LoadedBuild> {
+    let replaced_by = |message: String| {
+        LoadedBuild::New(FreshStart {
+            message: Some(message),
+            before: Some(Box::new(state.clone())),
+            continues: false,
+        })
     };
-    if !workspace.has_files_but(&KEPT_NAMES)? && state.usage.llm_calls == 0 {
-        return Ok(FreshStart::with_message(message));
+    let run_id = &state.run_id;
+    if config.starts_over {
+        return Ok(replaced_by(format!("the run {run_id} is thrown away")));
     }
-    root.directory("logs")?;
-    if device(&root.join("workspace"))? != device(&root.join("logs"))? {
-        return Err(Error::Usage(format!(
-            "{message}, but workspace/ cannot be kept in logs/, which is on another file system\n\
-             help: move the files of workspace/ away and run `orchestrator reset`, or discard them with --no-resume"
+    if config.continues {
+        return continuation(root, state, cancel).map(LoadedBuild::New);
+    }
+    if state.reason == Some(Reason::StateCorrupt) {
+        return Ok(LoadedBuild::Over(Box::new(state.clone())));
+    }
+    if state.spec_hash != config.inputs.hash {
+        return Ok(replaced_by(format!(
+            "the spec has changed: a new run replaces the run {run_id} of {} ({})",
+            state.spec_file,
+            state.phase.name()
         )));
     }
-    Ok(FreshStart {
-        message: Some(message),
-        replaces: Some(ReplacedRun {
-            run_id: state.run_id.clone(),
-            spec_file: state.spec_file.clone(),
-        }),
+    let state = Box::new(state.clone());
+    Ok(match state.phase.is_terminal() {
+        true => LoadedBuild::Over(state),
+        false => LoadedBuild::Resume(state),
     })
 }
 
-fn device(path: &Path) -> Result<u64> {
-    let metadata = std::fs::metadata(path).map_err(|error| Error::io("stat", path, error))?;
-    Ok(metadata.dev())
+/// The start of a run that continues another one, if that can be.
+fn continuation(root: &Root, state: &RunState, cancel: &CancelToken) -> Result<FreshStart> {
+    let run_id = &state.run_id;
+    let can_be_continued = match (state.phase, state.reason) {
+        (Phase::Failed, Some(reason)) => reason.is_continuable(),
+        (Phase::Success, _) => !changes_since_success(root, state, cancel)?.is_empty(),
+        _ => false,
+    };
+    let reason = state.reason.map(|reason| reason.to_string());
+    match (can_be_continued, reason) {
+        (true, _) => Ok(FreshStart {
+            message: Some(format!("this run continues the run {run_id}")),
+            before: Some(Box::new(state.clone())),
+            continues: true,
+        }),
+        (false, None) => Err(nothing_to_continue(&format!(
+            "the run {run_id} is not over; the same command without --continue goes on with it"
+        ))),
+        (false, Some(reason)) => Err(nothing_to_continue(&format!(
+            "the run {run_id} ended {} ({reason}); --no-resume starts a new one",
+            state.phase.name()
+        ))),
+    }
+}
+
+fn nothing_to_continue(why: &str) -> Error {
+    Error::Usage(format!("nothing can be continued: {why}"))
+}
+
+/// What differs in the workspace of a SUCCESS from what was tested, if the log says what that was.
+pub(super) fn changes_since_success(
+    root: &Root,
+    state: &RunState,
+    cancel: &CancelToken,
+) -> Result<Vec<String>> {
+    if state.phase != Phase::Success {
+        return Ok(Vec::new());
+    }
+    let build_log = kept_workspace::read_build_log(root, &state.run_id)?;
+    match build_log.tested() {
+        Some(tested) => tested_files::changes(open_workspace(root)?.as_ref(), tested, cancel),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Refuses a workspace with files but without a `state.json`: they were not generated.
@@ -172,7 +216,7 @@ pub(super) fn open_workspace(root: &Root) -> Result<Option<Workspace>> {
 /// Keeps a corrupt `state.json` under another name and writes a FAILED one with the reason.
 fn record_corruption(config: &RunConfig, root: &Root, problem: &str) -> Result<Box<RunState>> {
     let name = root.set_aside()?;
-    let mut state = config.new_run();
+    let mut state = config.new_run(None);
     state.phase = Phase::Failed;
     state.reason = Some(Reason::StateCorrupt);
     state.last_error = Some(format!(

@@ -5,9 +5,12 @@
 //! it, `outcome` is its result.
 
 mod arguments;
+mod attempts;
+mod best_attempt;
 mod decision;
 mod diagram;
 mod env;
+mod fresh_start;
 mod lint;
 mod log_file;
 mod outcome;
@@ -15,12 +18,15 @@ mod output;
 mod paths;
 mod programs;
 mod reset;
+mod restore;
 mod resume_command;
 mod run;
 mod run_config;
+mod run_names;
 pub(crate) mod sandbox;
 mod serve;
 mod status;
+mod table;
 mod target;
 mod wiring;
 mod workflow;
@@ -67,6 +73,12 @@ fn dispatch(argv: &[OsString]) -> u8 {
     match arguments.command {
         CliCommand::Run(run) => run::main(&run, &env).print(run.json),
         CliCommand::Status { json } => print_result(status::main(&env, json)),
+        CliCommand::Attempts { run, json } => {
+            print_result(attempts::main(&env, run.as_deref(), json))
+        }
+        CliCommand::Restore { number, run } => {
+            print_result(restore::main(&env, number, run.as_deref()))
+        }
         CliCommand::Reset => print_result(reset::main(&env)),
         CliCommand::Lint(LintArguments { path, spec, json }) => lint::main(&env, path, spec, json),
         CliCommand::Serve(serve) => serve::main(&serve, &env),

@@ -40,12 +40,22 @@ pub(super) struct RunOutcome {
     /// Of a workflow: the payload of `main`.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Option<String>>,
-    /// Whether the same command can go on.
+    /// What goes on.
     #[serde(skip)]
-    is_resumable: bool,
+    next_step: NextCommand,
     /// Whether the console has shown the message.
     #[serde(skip)]
     is_shown: bool,
+}
+
+/// What goes on after a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NextCommand {
+    Nothing,
+    /// The same command.
+    Same,
+    /// The command with `--continue`.
+    Continue,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -89,7 +99,7 @@ impl RunOutcome {
             checks: Vec::new(),
             next: None,
             result: None,
-            is_resumable: is_resumable(error),
+            next_step: next_after(error),
             is_shown: false,
         }
     }
@@ -113,7 +123,10 @@ impl RunOutcome {
             checks: Vec::new(),
             next: None,
             result: None,
-            is_resumable: false,
+            next_step: match (state.phase, reason.is_continuable()) {
+                (Phase::Failed, true) => NextCommand::Continue,
+                _ => NextCommand::Nothing,
+            },
             is_shown: false,
         }
     }
@@ -170,7 +183,10 @@ impl RunOutcome {
             checks: Vec::new(),
             next: None,
             result: Some(state.results.get(MAIN_AGENT).cloned()),
-            is_resumable: outcome != OutcomeWord::Success && !state.is_corrupt(),
+            next_step: match outcome != OutcomeWord::Success && !state.is_corrupt() {
+                true => NextCommand::Same,
+                false => NextCommand::Nothing,
+            },
             is_shown: false,
         }
     }
@@ -186,7 +202,7 @@ impl RunOutcome {
             outcome: OutcomeWord::Failed,
             exit_code: reason.exit_code(),
             reason,
-            is_resumable: false,
+            next_step: NextCommand::Nothing,
             ..RunOutcome::of_workflow_state(state, notes, message)
         }
     }
@@ -228,7 +244,10 @@ impl RunOutcome {
             outcome: OutcomeWord::Failed,
             exit_code: reason.exit_code(),
             reason,
-            message: format!("workspace changed since: {files}; --no-resume starts a new run"),
+            message: format!(
+                "workspace changed since: {files}; --continue goes on with it, --no-resume starts a new run"
+            ),
+            next_step: NextCommand::Continue,
             ..self
         }
     }
@@ -239,9 +258,13 @@ impl RunOutcome {
         self
     }
 
-    /// Adds the command that goes on, if one can.
-    pub(super) fn with_next(mut self, command: String) -> RunOutcome {
-        self.next = self.is_resumable.then_some(command);
+    /// Adds the command that goes on, if one can; `command` is asked for it with or without `--continue`.
+    pub(super) fn with_next(mut self, command: impl FnOnce(bool) -> String) -> RunOutcome {
+        self.next = match self.next_step {
+            NextCommand::Nothing => None,
+            NextCommand::Same => Some(command(false)),
+            NextCommand::Continue => Some(command(true)),
+        };
         self
     }
 
@@ -321,6 +344,9 @@ fn without_controls(text: &str) -> String {
 }
 
 fn end_message(state: &RunState) -> String {
+    if state.reason == Some(Reason::AlreadyGreen) {
+        return "all checks pass without any work: no model was asked, nothing was written".into();
+    }
     match (&state.last_error, state.retry_count) {
         (Some(error), _) => error.clone(),
         (None, 0) => "all checks passed at the first attempt".into(),
@@ -335,9 +361,11 @@ fn first_line(text: &str) -> String {
     first.chars().take(SHOWN_CHARACTERS).collect()
 }
 
-fn is_resumable(error: &Error) -> bool {
+fn next_after(error: &Error) -> NextCommand {
     match error {
-        Error::Stopped(_) | Error::Paused(..) | Error::Io { .. } | Error::Locked(_) => true,
+        Error::Stopped(_) | Error::Paused(..) | Error::Io { .. } | Error::Locked(_) => {
+            NextCommand::Same
+        }
         Error::Usage(_)
         | Error::Spec(_)
         | Error::Findings(_)
@@ -345,6 +373,6 @@ fn is_resumable(error: &Error) -> bool {
         | Error::NoSandbox(_)
         | Error::StateCorrupt(_)
         | Error::Failed(..)
-        | Error::Bug(_) => false,
+        | Error::Bug(_) => NextCommand::Nothing,
     }
 }

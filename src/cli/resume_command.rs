@@ -54,7 +54,13 @@ pub(super) fn resume_saved_build(
     command
 }
 
-pub(super) fn resume_command(arguments: &RunArguments, spec: &Path, env: &CliEnv) -> String {
+/// The command that goes on with a build; `continues` begins a new run where the last one failed.
+pub(super) fn resume_command(
+    arguments: &RunArguments,
+    spec: &Path,
+    env: &CliEnv,
+    continues: bool,
+) -> String {
     let path = |path: &Path| path.as_os_str().to_owned();
     let options = [
         ("--spec", Some(path(spec))),
@@ -71,12 +77,37 @@ pub(super) fn resume_command(arguments: &RunArguments, spec: &Path, env: &CliEnv
         ),
         ("--provider", arguments.provider.clone().map(Into::into)),
         ("--model", arguments.model.clone().map(Into::into)),
-        ("--replay", arguments.replay.as_deref().map(path)),
+        (
+            "--replay",
+            arguments.replay.as_deref().filter(|_| !continues).map(path),
+        ),
     ];
     let given = options
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)));
-    command_line(given, &output_flags(arguments))
+    let mut flags = vec![
+        ("--continue", continues),
+        ("--keep-best", arguments.keep_best),
+    ];
+    flags.extend(output_flags(arguments));
+    command_line(given, &flags)
+}
+
+/// A command about an attempt, such as `orchestrator restore 2`; `run_id` names an older run.
+pub(super) fn attempt_command(
+    word: &str,
+    number: u32,
+    run_id: Option<&str>,
+    root: Option<&Path>,
+) -> String {
+    let mut command = format!("orchestrator {word} {number}");
+    if let Some(run_id) = run_id {
+        command += &format!(" --run {run_id}");
+    }
+    if let Some(root) = root {
+        command += &format!(" {}", option("--root", root.as_os_str()));
+    }
+    command
 }
 
 /// What the command that goes on with a workflow has to give.

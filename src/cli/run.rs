@@ -2,14 +2,14 @@
 
 use crate::build::build_log::BuildLog;
 use crate::build::context::Context;
-use crate::build::replaced_run;
 use crate::build::spec::BudgetSpec;
-use crate::build::tested_files;
 use crate::build::{self, Run};
 use crate::cancel::CancelToken;
 use crate::cli::arguments::RunArguments;
-use crate::cli::decision::{FreshStart, RunDecision, RunPlan, decide, open_workspace};
+use crate::cli::best_attempt::{best_line, keep_best};
+use crate::cli::decision::{FreshStart, RunDecision, RunPlan, changes_since_success, decide};
 use crate::cli::env::{CliEnv, cancel_on_signals};
+use crate::cli::fresh_start;
 use crate::cli::log_file::{log_file, record_repair};
 use crate::cli::outcome::RunOutcome;
 use crate::cli::output::print_stderr;
@@ -40,7 +40,7 @@ pub(super) fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {
     });
     outcome
         .unwrap_or_else(|error| RunOutcome::refused(&error))
-        .with_next(resume_command(arguments, &spec, env))
+        .with_next(|continues| resume_command(arguments, &spec, env, continues))
 }
 
 fn execute(config: RunConfig, env: &CliEnv, cancel: CancelToken) -> Result<RunOutcome> {
@@ -48,7 +48,7 @@ fn execute(config: RunConfig, env: &CliEnv, cancel: CancelToken) -> Result<RunOu
     root.refuse_links(&["workspace", "logs"])?;
     let _lock = root.lock()?;
     root.sweep();
-    match decide(&config, env, &root)? {
+    match decide(&config, env, &root, &cancel)? {
         RunDecision::Over(state) => report_again(&config, &root, &state, &cancel),
         RunDecision::Start(plan) => drive(config, *plan, root, cancel),
     }
@@ -63,7 +63,7 @@ fn report_again(
 ) -> Result<RunOutcome> {
     config.host.remove_caches();
     let (log_state, build_log) = complete_log(config, root, state)?;
-    let changes = changes_since_success(root, state, &build_log, cancel)?;
+    let changes = changes_since_success(root, state, cancel)?;
     let outcome = RunOutcome::of_state(state, log_state.notes().to_vec())
         .with_checks(build_log.rounds().last())
         .with_changes(&changes);
@@ -94,19 +94,6 @@ fn complete_log(config: &RunConfig, root: &Root, state: &RunState) -> Result<(Lo
     Ok((log_state, build_log))
 }
 
-/// What differs in the workspace of a SUCCESS from what was tested, if the log says what that was.
-fn changes_since_success(
-    root: &Root,
-    state: &RunState,
-    build_log: &BuildLog,
-    cancel: &CancelToken,
-) -> Result<Vec<String>> {
-    let Some(tested) = build_log.tested().filter(|_| state.phase == Phase::Success) else {
-        return Ok(Vec::new());
-    };
-    tested_files::changes(open_workspace(root)?.as_ref(), tested, cancel)
-}
-
 fn drive(
     mut config: RunConfig,
     plan: RunPlan,
@@ -133,7 +120,11 @@ fn drive(
     if result.is_ok() {
         config.host.remove_caches();
     }
-    let outcome = conclude(&mut run, result);
+    let has_failed = matches!(result, Ok(Phase::Failed));
+    if has_failed && config.keeps_best {
+        keep_best(&mut run.context)?;
+    }
+    let outcome = conclude(&config, &mut run, result);
     console.finish();
     Ok(outcome.already_shown())
 }
@@ -145,14 +136,10 @@ fn start(
     run: &mut Run,
     fresh: Option<FreshStart>,
 ) -> Result<()> {
-    let context = &mut run.context;
     let is_resumed = fresh.is_none();
-    let FreshStart { message, replaces } = fresh.unwrap_or_default();
-    match &replaces {
-        Some(replaced) => replaced_run::set_state_aside(&context.root, replaced)?,
-        None if !is_resumed => context.root.keep_state()?,
-        None => {}
-    }
+    let fresh = fresh.unwrap_or_default();
+    let message = fresh_start::keep_what_was_there(config, run, &fresh)?;
+    let context = &mut run.context;
     let run_id = context.state.run_id.clone();
     context.log.record_synced(Event::WorkflowStarted {
         debug_dir: config.output.debug.then(|| format!("logs/{run_id}")),
@@ -166,8 +153,8 @@ fn start(
         resumed: is_resumed,
         version: env!("CARGO_PKG_VERSION").into(),
         max_retries: Some(config.spec.max_retries),
-        replaces,
-        continues: None,
+        replaces: fresh.replaced_run(),
+        continues: context.state.continues.clone(),
         budget: budget_limits(&config.spec.budget),
         options: config.options.clone(),
         start_state: None,
@@ -181,7 +168,8 @@ fn start(
         context.log.note(format!("warning: {warning}"))?;
     }
     record_sandbox_mode(config, sandbox, context)?;
-    context.save()?;
+    fresh_start::begin_from_another_run(run, &fresh)?;
+    run.context.save()?;
     if is_resumed { run.resume() } else { Ok(()) }
 }
 
@@ -220,7 +208,7 @@ fn record_sandbox_mode(
 }
 
 /// Records the end of the command and returns its result.
-fn conclude(run: &mut Run, result: Result<Phase>) -> RunOutcome {
+fn conclude(config: &RunConfig, run: &mut Run, result: Result<Phase>) -> RunOutcome {
     let context = &mut run.context;
     let notes = context.log.notes();
     let outcome = match &result {
@@ -228,7 +216,9 @@ fn conclude(run: &mut Run, result: Result<Phase>) -> RunOutcome {
         Err(error) => RunOutcome::unfinished(error, &context.state, notes),
     };
     let outcome = context.facts(|facts| outcome.with_checks(facts.rounds().last()));
-    let event = end_event(&context.state, &result, outcome.message().to_owned());
+    let records = context.attempts.records().list().unwrap_or_default();
+    let best = best_line(&records, config.named_root.as_deref());
+    let event = end_event(&context.state, &result, outcome.message().to_owned(), best);
     // On a full disk the journal cannot record the end; the observers and the result still show it.
     if context.log.record(event.clone()).is_err() {
         context.log.publish(&event);
@@ -236,7 +226,13 @@ fn conclude(run: &mut Run, result: Result<Phase>) -> RunOutcome {
     outcome
 }
 
-fn end_event(state: &RunState, result: &Result<Phase>, message: String) -> Event {
+/// The event of the end; `best` is the line about the best attempt.
+fn end_event(
+    state: &RunState,
+    result: &Result<Phase>,
+    message: String,
+    best: Option<String>,
+) -> Event {
     let workflow_id = state.run_id.clone();
     let total_cost_usd = state.usage.cost_usd;
     match result {
@@ -248,7 +244,10 @@ fn end_event(state: &RunState, result: &Result<Phase>, message: String) -> Event
                 .unwrap_or_default(),
             message: match phase {
                 Phase::Success => message,
-                _ => format!("{message}\nkept: workspace/, state.json, logs/{workflow_id}.log"),
+                _ => {
+                    let best = best.map(|best| format!("\n{best}")).unwrap_or_default();
+                    format!("{message}\nkept: workspace/, state.json, logs/{workflow_id}.log{best}")
+                }
             },
             workflow_id,
             total_cost_usd,

@@ -42,12 +42,18 @@ pub(super) struct RunConfig {
     /// The file of the spec as `state.json` names it: relative to the root if it is inside.
     pub spec_file: String,
     pub root: PathBuf,
+    /// The root as the user named it.
+    pub named_root: Option<PathBuf>,
     /// `--max-retries`, clamped.
     pub max_retries: Option<u32>,
     /// The options of the command line that a command which goes on needs as well.
     pub options: Vec<String>,
     /// `--no-resume` or `--replay`.
     pub starts_over: bool,
+    /// `--continue`.
+    pub continues: bool,
+    /// `--keep-best`.
+    pub keeps_best: bool,
     pub model: ModelConfig,
     pub replay: Option<RecordedRun>,
     pub has_sandbox: bool,
@@ -133,9 +139,12 @@ impl RunConfig {
         Ok(RunConfig {
             spec_file: kept_path(&spec.file, &env.root),
             root: env.root.clone(),
+            named_root: env.named_root.clone(),
             max_retries,
             options: kept_options(arguments),
             starts_over: arguments.no_resume || replay.is_some(),
+            continues: arguments.continues,
+            keeps_best: arguments.keep_best,
             replay,
             has_sandbox: !arguments.no_sandbox,
             secrets: secrets(env, |variable| base_url(&spec, env, variable)),
@@ -149,13 +158,14 @@ impl RunConfig {
     }
 
     /// The state of a new run, in INIT.
-    pub(super) fn new_run(&self) -> RunState {
+    pub(super) fn new_run(&self, continues: Option<String>) -> RunState {
         RunState::new(NewRun {
             run_id: new_run_id(),
             spec_file: &self.spec_file,
             spec_hash: &self.inputs.hash,
             max_retries: self.max_retries.unwrap_or(self.spec.max_retries),
             price_is_known: self.model.price_is_known,
+            continues,
         })
     }
 }

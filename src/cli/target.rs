@@ -54,26 +54,12 @@ fn ambiguous(path: &Path, flags: &[&str]) -> Error {
     ))
 }
 
-/// Refuses something that a later version will have.
-pub(super) fn not_supported_yet(what: &str) -> Error {
-    let version = env!("CARGO_PKG_VERSION");
-    Error::Usage(format!("{what} is not supported yet in version {version}"))
-}
-
-/// Refuses flags that do not work with a spec, or do not work yet.
+/// Refuses flags that do not work with a spec.
 pub(super) fn refuse_flags(arguments: &RunArguments) -> Result<()> {
-    if let Some((flag, instead)) = arguments.workflow_flags.first_given() {
-        return Err(Error::Usage(format!(
+    match arguments.workflow_flags.first_given() {
+        Some((flag, instead)) => Err(Error::Usage(format!(
             "{flag} does not work with a spec, only with a workflow\nhelp: {instead}"
-        )));
-    }
-    match arguments {
-        RunArguments {
-            continues: true, ..
-        } => Err(not_supported_yet("--continue")),
-        RunArguments {
-            keep_best: true, ..
-        } => Err(not_supported_yet("--keep-best")),
-        _ => Ok(()),
+        ))),
+        None => Ok(()),
     }
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::build::Run;
+use crate::build::attempt_keeper::AttemptKeeper;
 use crate::build::build_log::BuildLog;
 use crate::build::checks::ToolRegistry;
 use crate::build::checks::command::CommandCheck;
@@ -138,6 +139,7 @@ pub(super) fn assemble(
         .handle()
         .try_clone_to_owned()
         .map_err(|error| Error::io("open", &root.path, error))?;
+    let attempts = AttemptKeeper::open(root, &opened.state.run_id)?;
     let child_env = child_env(config, resources, root, &cancel)?;
     let model = recorded_model(config, resources, replay, &cancel);
     let (spec, inputs) = (config.spec.clone(), config.inputs.clone());
@@ -155,6 +157,7 @@ pub(super) fn assemble(
             root_handle: Arc::new(root_handle),
             workspace,
             verified: VerifiedFiles::default(),
+            attempts,
             log: opened.log,
             build_log: opened.build_log,
             price_is_known: config.model.price_is_known,

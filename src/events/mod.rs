@@ -160,6 +160,17 @@ pub struct FileMark {
     pub modified: Option<String>,
 }
 
+/// The round of checks that a snapshot was kept after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptRound {
+    pub retry_count: u32,
+    /// Of all checks together.
+    pub tests: Option<TestTotals>,
+    pub failed_checks: u32,
+    /// A digest of what failed; equal failures have equal ones. Null if all checks passed.
+    pub failure: Option<String>,
+}
+
 /// A run that another one replaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplacedRun {
@@ -368,6 +379,9 @@ pub enum Event {
         deleted: Vec<String>,
         #[serde(default)]
         hashes: BTreeMap<String, String>,
+        /// Whether every file was as it is already.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unchanged: bool,
     },
     /// A conversation begins; `files` are those of the workspace, each with a digest of its content.
     ConversationOpened {
@@ -457,7 +471,42 @@ pub enum Event {
         stderr_bytes: u64,
         env_vars: Vec<String>,
     },
-    /// The workspace of the replaced run was moved to that run's folder in `logs/`.
+    /// The checks ran once before the first request.
+    BaselineFinished {
+        agent_id: String,
+        passed: bool,
+        /// What the first request has of it; empty if all checks passed.
+        report: String,
+    },
+    /// A run continues another one, with its workspace; `report` is the one that the first request has.
+    RunContinued {
+        agent_id: String,
+        continues: String,
+        tree: String,
+        report: String,
+    },
+    /// The workspace was kept as a snapshot of this run: after a round, or before something else replaced it.
+    SnapshotKept {
+        agent_id: String,
+        number: u32,
+        tree: String,
+        /// What differs from the snapshot before.
+        files: Vec<String>,
+        /// What is named in it and not stored.
+        unstored: Vec<String>,
+        /// Why it was kept without a round.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kept: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        round: Option<KeptRound>,
+    },
+    /// A snapshot was brought back into the workspace; `from_run` is null if it is one of this run.
+    SnapshotRestored {
+        agent_id: String,
+        number: u32,
+        from_run: Option<String>,
+    },
+    /// Of earlier versions: the workspace of the replaced run was moved to that run's folder in `logs/`.
     WorkspaceKept {
         agent_id: String,
         kept: ReplacedRun,

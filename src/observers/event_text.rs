@@ -61,6 +61,7 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::EnvironmentsRestarted { .. }
         | Event::FilesApplied { .. }
         | Event::ScriptOutput { .. }
+        | Event::BaselineFinished { .. }
         | Event::ProtectedRestored { .. } => workspace_line(event),
         Event::SandboxFound { .. }
         | Event::NoteAdded { .. }
@@ -82,6 +83,9 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::ClaudeInvocationStarted { .. }
         | Event::ModelStreamed { .. }
         | Event::ToolInvocation { .. }
+        | Event::RunContinued { .. }
+        | Event::SnapshotKept { .. }
+        | Event::SnapshotRestored { .. }
         | Event::WorkspaceKept { .. }
         | Event::WorkspaceTested { .. }
         | Event::HiddenFilesPlaced { .. }
@@ -173,6 +177,12 @@ pub(super) fn workspace_line(event: &Event) -> Option<EventText> {
             written, deleted, ..
         } => Tone::Progress.line(applied(written, deleted)?),
         Event::ScriptOutput { .. } => return checked(event),
+        Event::BaselineFinished { passed: true, .. } => {
+            Tone::Good.line("all checks pass before any work: no model is asked")
+        }
+        Event::BaselineFinished { .. } => {
+            Tone::Progress.line("the checks fail before the first request, which has their report")
+        }
         Event::ProtectedRestored {
             restored, removed, ..
         } => Tone::Warning.line(put_back(restored, removed)?),

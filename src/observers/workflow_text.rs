@@ -101,6 +101,7 @@ fn text_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         Event::ToolCalled { .. }
         | Event::EnvironmentsRestarted { .. }
         | Event::FilesApplied { .. }
+        | Event::BaselineFinished { .. }
         | Event::ProtectedRestored { .. } => workspace_line(event),
         Event::SandboxFound { .. }
         | Event::NoteAdded { .. }
@@ -117,6 +118,9 @@ fn text_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::ClaudeInvocationStarted { .. }
         | Event::ModelStreamed { .. }
         | Event::ToolInvocation { .. }
+        | Event::RunContinued { .. }
+        | Event::SnapshotKept { .. }
+        | Event::SnapshotRestored { .. }
         | Event::WorkspaceKept { .. }
         | Event::WorkspaceTested { .. }
         | Event::HiddenFilesPlaced { .. }
@@ -159,6 +163,10 @@ pub(super) fn agent_of(event: &Event) -> &str {
         | Event::ConversationClosed { agent_id, .. }
         | Event::ToolInvocation { agent_id, .. }
         | Event::ScriptOutput { agent_id, .. }
+        | Event::BaselineFinished { agent_id, .. }
+        | Event::RunContinued { agent_id, .. }
+        | Event::SnapshotKept { agent_id, .. }
+        | Event::SnapshotRestored { agent_id, .. }
         | Event::WorkspaceKept { agent_id, .. }
         | Event::WorkspaceTested { agent_id, .. }
         | Event::ProtectedRestored { agent_id, .. }

@@ -8,8 +8,6 @@
 //! Order on disk: contents are durable before they get their names, the names before a record has the id, the record
 //! before the log mentions it.
 
-#![expect(dead_code, reason = "the build loop and the commands use it next")]
-
 pub(crate) mod objects;
 pub(crate) mod prune;
 pub(crate) mod records;

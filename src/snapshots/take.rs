@@ -85,6 +85,12 @@ pub(crate) struct UnstoredEntry {
 }
 
 impl UnstoredEntry {
+    /// Its name as it is shown.
+    pub(crate) fn shown(&self) -> String {
+        let slash = if self.is_folder { "/" } else { "" };
+        format!("{}{slash}", self.path.escape_debug())
+    }
+
     /// Whether the user is told.
     pub(crate) fn is_noteworthy(&self) -> bool {
         Path::new(&self.path).file_name() != Some(OsStr::new(BYTECODE))

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     TestsPassed,
+    /// The checks pass on what was taken in.
+    AlreadyGreen,
     RetriesExhausted,
     NoOutput,
     GenerationError,
@@ -19,6 +21,8 @@ pub enum Reason {
     Budget,
     MaxTurns,
     PhaseTimeout,
+    /// Attempt after attempt fails alike, or changes nothing.
+    Stuck,
     Interrupted,
     ProviderUnavailable,
     ProviderUnauthorized,
@@ -40,7 +44,7 @@ impl Reason {
     /// That of an interrupt depends on the signal; here it is 130.
     pub fn exit_code(self) -> u8 {
         match self {
-            Reason::TestsPassed | Reason::Completed => 0,
+            Reason::TestsPassed | Reason::AlreadyGreen | Reason::Completed => 0,
             Reason::RetriesExhausted
             | Reason::NoOutput
             | Reason::GenerationError
@@ -49,6 +53,7 @@ impl Reason {
             | Reason::Budget
             | Reason::MaxTurns
             | Reason::PhaseTimeout
+            | Reason::Stuck
             | Reason::ReplayMismatch
             | Reason::WorkspaceChanged
             | Reason::AgentFailed => 1,
@@ -64,10 +69,27 @@ impl Reason {
         }
     }
 
+    /// Whether a run that failed for this reason can be continued: for want of retries, money, turns or time.
+    pub fn is_continuable(self) -> bool {
+        matches!(
+            self,
+            Reason::RetriesExhausted
+                | Reason::Budget
+                | Reason::MaxTurns
+                | Reason::PhaseTimeout
+                | Reason::CheckTimeout
+                | Reason::Stuck
+                | Reason::NoOutput
+                | Reason::GenerationError
+                | Reason::PatchError
+        )
+    }
+
     /// The word in `state.json` and in the result.
     pub fn word(self) -> &'static str {
         match self {
             Reason::TestsPassed => "tests_passed",
+            Reason::AlreadyGreen => "already_green",
             Reason::RetriesExhausted => "retries_exhausted",
             Reason::NoOutput => "no_output",
             Reason::GenerationError => "generation_error",
@@ -78,6 +100,7 @@ impl Reason {
             Reason::Budget => "budget",
             Reason::MaxTurns => "max_turns",
             Reason::PhaseTimeout => "phase_timeout",
+            Reason::Stuck => "stuck",
             Reason::Interrupted => "interrupted",
             Reason::ProviderUnavailable => "provider_unavailable",
             Reason::ProviderUnauthorized => "provider_unauthorized",

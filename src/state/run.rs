@@ -35,6 +35,9 @@ pub struct RunState {
     #[serde(deserialize_with = "present")]
     pub last_error: Option<String>,
     pub usage: UsageTotals,
+    /// The run that this one continues; absent in states of earlier versions.
+    #[serde(default)]
+    pub continues: Option<String>,
     pub created_at: String,
     pub updated_at: String,
 }
@@ -95,6 +98,8 @@ pub struct NewRun<'a> {
     pub spec_hash: &'a str,
     pub max_retries: u32,
     pub price_is_known: bool,
+    /// The run that it continues.
+    pub continues: Option<String>,
 }
 
 impl RunState {
@@ -118,6 +123,7 @@ impl RunState {
             reason: None,
             last_error: None,
             usage: UsageTotals::none(new.price_is_known),
+            continues: new.continues,
             created_at: now.clone(),
             updated_at: now,
         }
@@ -158,6 +164,10 @@ impl RunState {
         let rules = [
             (is_run_id(&self.run_id), "run_id is not a version 4 UUID"),
             (is_hash(&self.spec_hash), "spec_hash is not a SHA-256"),
+            (
+                self.continues.as_deref().is_none_or(is_run_id),
+                "continues is not a version 4 UUID",
+            ),
             (
                 (1..=50).contains(&self.max_retries),
                 "max_retries is not in 1..50",
@@ -262,6 +272,7 @@ mod tests {
             spec_hash: &hash,
             max_retries: 5,
             price_is_known: false,
+            continues: None,
         })
     }
 

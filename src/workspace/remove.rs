@@ -89,30 +89,6 @@ impl Workspace {
         Ok(stuck.iter().map(told).collect())
     }
 
-    /// Moves everything at the top but regular files of these names to an open folder of the same file system.
-    pub(crate) fn move_to(
-        &self,
-        target: BorrowedFd<'_>,
-        display: &Path,
-        keep: &[&str],
-    ) -> Result<(), Error> {
-        for name in self.top_names()? {
-            if self.is_spared(&name, keep) || name.to_string_lossy().starts_with(STAGE_PREFIX) {
-                continue;
-            }
-            let moved = || rename((self.top(), &name), (target, &name));
-            // A folder that cannot be written to cannot get another parent, either.
-            let moved = moved().or_else(|errno| match errno {
-                Errno::ACCESS => unlock(self.top(), &name, 0o700).and_then(|()| moved()),
-                other => Err(other),
-            });
-            moved.map_err(|errno| {
-                Error::io("move a part of workspace/ to", &display.join(&name), errno)
-            })?;
-        }
-        fsync(self.top()).map_err(|errno| self.failed("sync", Path::new(""), errno))
-    }
-
     /// Removes every folder or file of this name, wherever it lies, but for those that are spared. Only names and types
     /// are read. A folder that cannot be entered cannot be read either.
     pub(crate) fn remove_everywhere(

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::build::child_env::ChildEnv;
 use crate::build::context::Context;
 use crate::build::generators::agent_prompt;
-use crate::build::generators::prompt::PromptTemplates;
+use crate::build::generators::prompt::{PromptReport, PromptTemplates};
 use crate::build::generators::{Generator, WrittenFiles};
 use crate::build::protection::frozen_places;
 use crate::build::spec::inputs::{InputKind, WorkspaceInput};
@@ -126,9 +126,11 @@ impl AgentModel {
             messages: Vec::new(),
             varying: report.clone().into_iter().collect(),
         };
-        let opening = self
-            .prompts
-            .task(&context.spec, &tools, &files, report.as_deref());
+        let report = report.as_deref().map(|text| PromptReport {
+            text,
+            is_patch: context.state.phase == Phase::Patching,
+        });
+        let opening = self.prompts.task(&context.spec, &tools, &files, report);
         Ok(ConversationState::new(
             request,
             self.context_tokens,

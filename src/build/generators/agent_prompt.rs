@@ -16,6 +16,7 @@ use crate::workspace::{EntryKind, WalkStep};
 pub(crate) const AGENT_MODE: BuiltInPrompts = BuiltInPrompts {
     system: include_str!("agent_prompts/system.md"),
     generate: include_str!("agent_prompts/generate.md"),
+    repair: include_str!("agent_prompts/repair.md"),
     patch: include_str!("agent_prompts/patch.md"),
     format: include_str!("agent_prompts/format.md"),
 };
@@ -113,12 +114,15 @@ pub(crate) fn files(context: &Context) -> Result<String> {
     Ok(format!("# Files in the workspace\n\n{}", lines.join("\n")))
 }
 
-/// In PATCHING: the report of the checks, and how the last conversation ended.
+/// The report of the checks; in PATCHING also whether the last attempts failed alike, and how the last conversation ended.
 pub(crate) fn report(context: &Context, before: Option<&ClosedConversation>) -> Option<String> {
+    let mut text = context.report()?.trim_end().to_owned();
     if context.state.phase != Phase::Patching {
-        return None;
+        return Some(text);
     }
-    let mut text = context.state.last_test_output.trim_end().to_owned();
+    if let Some(repeated) = context.facts(|facts| facts.repeated_failure()) {
+        text += &format!("\n\n{repeated}");
+    }
     let Some(ClosedConversation { words, killed, .. }) = before else {
         return Some(text);
     };

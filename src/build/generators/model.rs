@@ -278,12 +278,13 @@ impl FilesModel {
             messages: Vec::new(),
             varying: Vec::new(),
         };
-        let report = (context.state.phase == Phase::Patching)
-            .then_some(context.state.last_test_output.as_str());
+        let report = context.report();
+        let report = report.as_deref();
         let mut opening = OpeningMessage {
             files: Vec::new(),
             report: report.map(|_| String::new()),
-            attempts: context.facts(|facts| facts.attempts().summary(&context.state)),
+            is_patch: context.state.phase == Phase::Patching,
+            attempts: context.facts(|facts| facts.told_attempts(&context.state)),
             read_only: read_only(&context.inputs.protect),
         };
         request.messages = vec![self.prompts.opening(&context.spec, &opening)];

@@ -8,6 +8,7 @@ use crate::llm::{ContentBlock, Message, Role};
 
 const SYSTEM: &str = include_str!("prompts/system.md");
 const GENERATE: &str = include_str!("prompts/generate.md");
+const REPAIR: &str = include_str!("prompts/repair.md");
 const PATCH: &str = include_str!("prompts/patch.md");
 const FORMAT: &str = include_str!("prompts/format.md");
 /// A summary of the format, at the end of each message that opens a phase.
@@ -20,6 +21,8 @@ const NAMED_READ_ONLY: usize = 20;
 pub(crate) struct PromptTemplates {
     system: String,
     generate: String,
+    /// Opens GENERATING where the checks have failed already.
+    repair: String,
     patch: String,
     /// The value of `{{format}}`.
     format: String,
@@ -30,6 +33,7 @@ pub(crate) struct PromptTemplates {
 pub(crate) struct BuiltInPrompts {
     pub system: &'static str,
     pub generate: &'static str,
+    pub repair: &'static str,
     pub patch: &'static str,
     pub format: &'static str,
 }
@@ -38,6 +42,7 @@ pub(crate) struct BuiltInPrompts {
 pub(crate) const FILES_MODE: BuiltInPrompts = BuiltInPrompts {
     system: SYSTEM,
     generate: GENERATE,
+    repair: REPAIR,
     patch: PATCH,
     format: FORMAT,
 };
@@ -64,12 +69,22 @@ pub(crate) enum ShownContent {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct OpeningMessage {
     pub files: Vec<ShownFile>,
-    /// The report of the checks, in PATCHING.
+    /// The report of the checks: of the last attempt, or of the files that a run begins with.
     pub report: Option<String>,
+    /// Whether the report is about an attempt.
+    pub is_patch: bool,
     /// Which attempt this is, and the results of earlier ones.
     pub attempts: String,
     /// The files that the model must not write.
     pub read_only: Vec<String>,
+}
+
+/// A report of the checks in a prompt.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PromptReport<'a> {
+    pub text: &'a str,
+    /// Whether it is about an attempt, and not about the files that the run begins with.
+    pub is_patch: bool,
 }
 
 impl PromptTemplates {
@@ -81,6 +96,10 @@ impl PromptTemplates {
         PromptTemplates {
             system: choose(&own.system, built_in.system),
             generate: choose(&own.generate, built_in.generate),
+            repair: own
+                .generate
+                .as_deref()
+                .map_or(built_in.repair.into(), with_report),
             patch: choose(&own.patch, built_in.patch),
             format: built_in.format.trim_end().to_owned(),
         }
@@ -99,13 +118,10 @@ impl PromptTemplates {
         spec: &Spec,
         tools: &str,
         files: &str,
-        report: Option<&str>,
+        report: Option<PromptReport<'_>>,
     ) -> Message {
-        let template = if report.is_some() {
-            &self.patch
-        } else {
-            &self.generate
-        };
+        let template = self.template(report.as_ref().map(|report| report.is_patch));
+        let report = report.map(|report| report.text);
         let values = |name: &str| match name {
             "report" => report.unwrap_or_default().trim_end().to_owned(),
             "files" => files.trim_end().to_owned(),
@@ -119,11 +135,7 @@ impl PromptTemplates {
 
     /// The message that opens a phase. It ends with the attempts and the format, also with the user's templates.
     pub(crate) fn opening(&self, spec: &Spec, opening: &OpeningMessage) -> Message {
-        let template = if opening.report.is_some() {
-            &self.patch
-        } else {
-            &self.generate
-        };
+        let template = self.template(opening.report.as_ref().map(|_| opening.is_patch));
         let values = |name: &str| match name {
             "report" => opening
                 .report
@@ -151,6 +163,15 @@ impl PromptTemplates {
         }
     }
 
+    /// The template of a request without a report, with one about the first files, or with one about an attempt.
+    fn template(&self, is_patch: Option<bool>) -> &str {
+        match is_patch {
+            None => &self.generate,
+            Some(false) => &self.repair,
+            Some(true) => &self.patch,
+        }
+    }
+
     /// The value of a variable that is the same in every phase.
     fn stable(&self, name: &str, spec: &Spec, tools: &str) -> String {
         match name {
@@ -161,6 +182,17 @@ impl PromptTemplates {
             _ => String::new(),
         }
     }
+}
+
+/// The user's own template with the report in it.
+fn with_report(own: &str) -> String {
+    if own.contains("{{report}}") {
+        return own.to_owned();
+    }
+    format!(
+        "{}\n\n# What the checks say\n\n{{{{report}}}}\n\nMake all checks pass.\n",
+        own.trim_end()
+    )
 }
 
 /// The `{{name}}`s of a text with their offsets.
@@ -207,7 +239,7 @@ fn checks(checks: &[CheckSpec]) -> String {
 /// The end of a message: the attempts, what the model may write, and the format.
 fn ending(opening: &OpeningMessage) -> String {
     let mut text = format!("# Attempts\n\n{}\n", opening.attempts);
-    if opening.report.is_some() {
+    if opening.is_patch {
         text += "\nThe files above are those of the last attempt. The same files would fail again: change what caused the failure.\n";
     }
     text += "\n# Your answer\n\n";

@@ -42,7 +42,7 @@ pub(super) fn main(arguments: &RunArguments, path: &Path, env: &CliEnv) -> RunOu
     outcome
         .unwrap_or_else(|error| RunOutcome::refused(&error))
         .of_workflow()
-        .with_next(resume_workflow_command(arguments, path, env, &needs))
+        .with_next(|_| resume_workflow_command(arguments, path, env, &needs))
 }
 
 /// Refuses flags that work with a spec only.

@@ -258,6 +258,7 @@ fn whole_run() -> Vec<Event> {
             written: paths(&["a.py", "b.py"]),
             deleted: paths(&["c.py"]),
             hashes: Default::default(),
+            unchanged: false,
         },
         phase("TESTING", 2),
         Event::ProtectedRestored {
@@ -403,6 +404,7 @@ fn hostile_names_are_escaped() {
         written,
         deleted: Vec::new(),
         hashes: Default::default(),
+        unchanged: false,
     };
     assert_eq!(
         plain(&[applied]),

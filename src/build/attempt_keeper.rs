@@ -1,0 +1,322 @@
+//! Keeps the workspace of a run: what was taken in, and a snapshot after each round of checks.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::build::checks::ToolResult;
+use crate::build::context::Context;
+use crate::build::kept_files::KEPT_NAMES;
+use crate::build::spec::InputSource;
+use crate::cancel::CancelToken;
+use crate::error::Result;
+use crate::events::{Event, KeptRound, MAIN_AGENT, TestTotals};
+use crate::snapshots::objects::{ObjectId, ObjectStore};
+use crate::snapshots::prune::prune;
+use crate::snapshots::records::{CopiedSource, RoundResult, RunSnapshots, SnapshotRecord, TakenIn};
+use crate::snapshots::restore::{CurrentTree, restore};
+use crate::snapshots::take::{SnapshotIndex, TakenSnapshot, UnstoredEntry};
+use crate::snapshots::tree::{Tree, TreeNode, read_tree};
+use crate::state::phase::Phase;
+use crate::state::run::{UsageTotals, timestamp};
+use crate::state::store::{Root, real_path};
+use crate::workspace::Workspace;
+
+/// The snapshots of a run under way.
+#[derive(Debug)]
+pub(crate) struct AttemptKeeper {
+    store: ObjectStore,
+    index: SnapshotIndex,
+    records: RunSnapshots,
+    last: Option<SnapshotRecord>,
+    /// What the attempts so far have used.
+    used: UsageTotals,
+    /// When the attempt under way began, in this process.
+    begun: Instant,
+}
+
+impl AttemptKeeper {
+    pub(crate) fn open(root: &Root, run_id: &str) -> Result<AttemptKeeper> {
+        let (store, records) = (ObjectStore::open(root)?, RunSnapshots::of(root, run_id));
+        let list = records.list()?;
+        let mut used = UsageTotals::none(true);
+        for round in list.values().filter_map(|record| record.round.as_ref()) {
+            used = sum(&used, &round.usage);
+        }
+        let last = list.into_values().next_back();
+        let tree = match &last {
+            Some(last) => Some(last.tree),
+            None => records
+                .start()?
+                .or(records.taken_in()?.map(|taken_in| taken_in.tree)),
+        };
+        let index = match tree {
+            Some(tree) => SnapshotIndex::of_tree(read_tree(&store, tree)?),
+            None => SnapshotIndex::default(),
+        };
+        Ok(AttemptKeeper {
+            store,
+            index,
+            records,
+            last,
+            used,
+            begun: Instant::now(),
+        })
+    }
+
+    pub(crate) fn records(&self) -> &RunSnapshots {
+        &self.records
+    }
+
+    /// Stores the workspace durably; what it differs in is relative to the last snapshot.
+    pub(crate) fn take(
+        &mut self,
+        workspace: &Workspace,
+        cancel: &CancelToken,
+    ) -> Result<TakenSnapshot> {
+        let mut staged = self.store.stage();
+        let taken = self.index.take(workspace, &mut staged, cancel)?;
+        staged.finish()?;
+        Ok(taken)
+    }
+
+    /// Makes the workspace equal to a stored tree.
+    pub(crate) fn bring_back(
+        &mut self,
+        workspace: &Workspace,
+        tree: ObjectId,
+        cancel: &CancelToken,
+    ) -> Result<Vec<PathBuf>> {
+        let taken = self.take(workspace, cancel)?;
+        let now = CurrentTree::new(self.index.tree(), &taken);
+        let wanted = read_tree(&self.store, tree)?;
+        let missing = restore(workspace, &self.store, &wanted, &now, &KEPT_NAMES)?;
+        self.index = SnapshotIndex::of_tree(wanted);
+        Ok(missing)
+    }
+
+    /// Whether the last snapshot has a file with this content; `hash` is the beginning of its SHA-256.
+    pub(crate) fn has_content(&self, path: &str, hash: Option<&String>) -> bool {
+        let Some(TreeNode::File { id, .. }) = self.index.get(Path::new(path)) else {
+            return false;
+        };
+        hash.is_some_and(|hash| id.to_string().starts_with(hash.as_str()))
+    }
+
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.index.get(Path::new(path)).is_some()
+    }
+
+    /// Whether the tree with this id is stored.
+    pub(crate) fn has_tree(&self, tree: ObjectId) -> bool {
+        self.store.contains(tree)
+    }
+
+    /// What the run took in; nothing if that is not known.
+    pub(crate) fn taken_in_tree(&self) -> Result<Tree> {
+        match self.records.taken_in()? {
+            Some(taken_in) => read_tree(&self.store, taken_in.tree),
+            None => Ok(Tree::new()),
+        }
+    }
+
+    /// Removes the oldest snapshots of the root beyond `keep`.
+    pub(crate) fn prune(&mut self, root: &Root, run_id: &str, keep: u32) -> Result<()> {
+        prune(root, &mut self.store, run_id, keep as usize).map(drop)
+    }
+
+    /// The record of a round. One that is repeated on the same files, after a resume, takes the place of the first.
+    fn record(&self, taken: &TakenSnapshot, phase: Phase, round: RoundResult) -> SnapshotRecord {
+        let is_repeated = |last: &&SnapshotRecord| {
+            let earlier = last.round.as_ref();
+            last.tree == taken.tree
+                && earlier.is_some_and(|earlier| earlier.retry_count == round.retry_count)
+        };
+        let repeated = self.last.as_ref().filter(is_repeated);
+        let next = self.last.as_ref().map_or(1, |last| last.number + 1);
+        let files = || {
+            taken
+                .changed
+                .iter()
+                .map(|path| path.to_string_lossy().into_owned())
+        };
+        SnapshotRecord {
+            number: repeated.map_or(next, |last| last.number),
+            time: timestamp(),
+            tree: taken.tree,
+            phase: phase.name().into(),
+            files: repeated.map_or_else(|| files().collect(), |last| last.files.clone()),
+            unstored: taken.unstored.clone(),
+            round: Some(RoundResult {
+                usage: match repeated.and_then(|last| last.round.as_ref()) {
+                    Some(earlier) => sum(&earlier.usage, &round.usage),
+                    None => round.usage,
+                },
+                ..round
+            }),
+            kept: None,
+        }
+    }
+}
+
+/// Keeps what the user's files are in the workspace, before anything changes them.
+pub(crate) fn keep_taken_in(context: &mut Context) -> Result<()> {
+    let taken = context.attempts.take(&context.workspace, &context.cancel)?;
+    say_unstored(context, &[], &taken.unstored)?;
+    let taken_in = taken_in(context, taken.tree);
+    context.attempts.records.save_taken_in(&taken_in)
+}
+
+/// What the spec takes in, with the tree that it made.
+pub(crate) fn taken_in(context: &Context, tree: ObjectId) -> TakenIn {
+    let root = real_path(&context.root.path);
+    let protect = context.inputs.protect.iter();
+    TakenIn {
+        tree,
+        copied: context
+            .spec
+            .copy
+            .iter()
+            .map(|source| copied(source, &root))
+            .collect(),
+        protected: protect.map(|input| input.to.to_string()).collect(),
+    }
+}
+
+fn copied(source: &InputSource, root: &Path) -> CopiedSource {
+    let from = real_path(&source.from);
+    CopiedSource {
+        is_folder: from.is_dir(),
+        to: source
+            .to
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        from: match from.strip_prefix(root) {
+            Ok(inside) => inside.to_owned(),
+            Err(_) => from,
+        },
+    }
+}
+
+/// Keeps the workspace after a round of checks. `failure` is a digest of what failed.
+pub(crate) fn keep_round(
+    context: &mut Context,
+    results: &[&ToolResult],
+    cause: Option<String>,
+    failure: Option<String>,
+) -> Result<()> {
+    let taken = context.attempts.take(&context.workspace, &context.cancel)?;
+    let (retry_count, price_is_known) = (context.state.retry_count, context.price_is_known);
+    let phase = if retry_count == 0 {
+        Phase::Generating
+    } else {
+        Phase::Patching
+    };
+    let total = context.log.read(|log| log.usage().totals(price_is_known));
+    let keeper = &mut context.attempts;
+    let round = RoundResult {
+        retry_count,
+        tests: all_tests(results),
+        failed_checks: results.iter().filter(|result| !result.passed()).count() as u32,
+        cause,
+        usage: difference(&total, &keeper.used),
+        duration_ms: keeper.begun.elapsed().as_millis() as u64,
+    };
+    let kept = KeptRound {
+        retry_count,
+        tests: round.tests.clone(),
+        failed_checks: round.failed_checks,
+        failure,
+    };
+    let record = keeper.record(&taken, phase, round);
+    keeper.records.save(&record)?;
+    keeper.used = total;
+    keeper.begun = Instant::now();
+    let before = keeper.last.replace(record.clone());
+    let before = before.map(|before| before.unstored).unwrap_or_default();
+    say_unstored(context, &before, &record.unstored)?;
+    context.log.record(snapshot_event(&record, Some(kept)))
+}
+
+/// The event of a snapshot.
+pub(crate) fn snapshot_event(record: &SnapshotRecord, round: Option<KeptRound>) -> Event {
+    Event::SnapshotKept {
+        agent_id: MAIN_AGENT.into(),
+        number: record.number,
+        tree: record.tree.to_string(),
+        files: record.files.clone(),
+        unstored: record
+            .unstored
+            .iter()
+            .map(|entry| entry.path.clone())
+            .collect(),
+        kept: record.kept.clone(),
+        round,
+    }
+}
+
+/// Notes what snapshots name and do not store, unless it was so before.
+fn say_unstored(
+    context: &mut Context,
+    before: &[UnstoredEntry],
+    now: &[UnstoredEntry],
+) -> Result<()> {
+    let is_new = |entry: &&UnstoredEntry| {
+        entry.is_noteworthy() && !before.iter().any(|known| known.path == entry.path)
+    };
+    let names: Vec<String> = now
+        .iter()
+        .filter(is_new)
+        .map(UnstoredEntry::shown)
+        .collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let names = names.join(", ");
+    context
+        .log
+        .note(format!("not stored in snapshots, only named: {names}"))
+}
+
+/// The tests of all checks together.
+fn all_tests(results: &[&ToolResult]) -> Option<TestTotals> {
+    let mut all: Option<TestTotals> = None;
+    for tests in results.iter().filter_map(|result| result.tests.as_ref()) {
+        let all = all.get_or_insert_default();
+        all.executed += tests.executed;
+        all.passed += tests.passed;
+        all.failed += tests.failed;
+        all.skipped += tests.skipped;
+        all.failed_names.extend(tests.failed_names.iter().cloned());
+    }
+    all
+}
+
+fn sum(one: &UsageTotals, other: &UsageTotals) -> UsageTotals {
+    let mut sum = *one;
+    sum.add(
+        other.llm_calls,
+        other.input_tokens,
+        other.output_tokens,
+        other.cost_usd,
+    );
+    sum.lost_usd = one
+        .lost_usd
+        .zip(other.lost_usd)
+        .map(|(one, other)| one + other);
+    sum
+}
+
+fn difference(total: &UsageTotals, before: &UsageTotals) -> UsageTotals {
+    let cost = |total: Option<f64>, before: Option<f64>| {
+        let (total, before) = total.zip(before)?;
+        Some((total - before).max(0.0))
+    };
+    UsageTotals {
+        llm_calls: total.llm_calls.saturating_sub(before.llm_calls),
+        input_tokens: total.input_tokens.saturating_sub(before.input_tokens),
+        output_tokens: total.output_tokens.saturating_sub(before.output_tokens),
+        cost_usd: cost(total.cost_usd, before.cost_usd),
+        lost_usd: cost(total.lost_usd, before.lost_usd),
+    }
+}
