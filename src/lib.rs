@@ -19,6 +19,8 @@ compile_error!(
 #[cfg(target_os = "linux")]
 mod cancel;
 #[cfg(target_os = "linux")]
+mod diff;
+#[cfg(target_os = "linux")]
 mod error;
 #[cfg(target_os = "linux")]
 mod events;

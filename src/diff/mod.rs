@@ -1,0 +1,24 @@
+//! Differences between two versions of a file, as git writes them: patches that `git apply` takes.
+//!
+//! Everything here is computed from bytes; reading the versions, paging and printing are left to the caller.
+
+#![cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "the command `diff` uses this module"
+    )
+)]
+
+mod binary;
+mod hunks;
+mod lines;
+mod name;
+mod patch;
+#[cfg(test)]
+mod tests;
+mod version;
+
+pub(crate) use self::patch::git_patch;
+pub(crate) use self::version::{FileDiff, FileVersion, VersionKind};
