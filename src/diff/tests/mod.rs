@@ -1,9 +1,10 @@
-//! Patches compared with those of the real git, and patches applied by it.
+//! Patches and tables compared with those of the real git, and patches applied by it.
 
 mod apply;
 mod format;
 mod git;
 mod lines;
+mod table;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::{FileDiff, FileVersion, VersionKind, git_patch};
+use super::{FileDiff, FileStat, FileVersion, VersionKind, file_stat, git_patch};
 
 /// The files of a folder by their paths below it.
 type Tree = BTreeMap<PathBuf, FileVersion<'static>>;
@@ -57,6 +58,13 @@ fn tree_diff<'a>(old: &'a Tree, new: &'a Tree) -> Vec<FileDiff<'a>> {
 
 fn tree_patch(old: &Tree, new: &Tree) -> Vec<u8> {
     tree_diff(old, new).iter().flat_map(git_patch).collect()
+}
+
+fn tree_stat(old: &Tree, new: &Tree) -> Vec<(PathBuf, FileStat)> {
+    tree_diff(old, new)
+        .iter()
+        .map(|diff| (diff.path.to_owned(), file_stat(diff)))
+        .collect()
 }
 
 fn write_tree(folder: &Path, tree: &Tree) {
