@@ -13,6 +13,7 @@
 )]
 
 mod binary;
+mod color;
 mod hunks;
 mod lines;
 mod name;
@@ -22,6 +23,7 @@ mod stat;
 mod tests;
 mod version;
 
+pub(crate) use self::color::terminal_text;
 pub(crate) use self::patch::git_patch;
 pub(crate) use self::stat::{FileStat, file_stat, stat_table};
 pub(crate) use self::version::{FileDiff, FileVersion, VersionKind};

@@ -23,13 +23,23 @@ pub(super) fn is_installed() -> bool {
 /// A temporary folder in which git runs.
 pub(super) struct GitFolder {
     temporary: tempfile::TempDir,
+    /// Options of git itself, before those of a command.
+    options: Vec<String>,
 }
 
 impl GitFolder {
     pub(super) fn new() -> GitFolder {
         let temporary = tempfile::tempdir().unwrap();
         fs::create_dir(temporary.path().join("tree")).unwrap();
-        GitFolder { temporary }
+        GitFolder {
+            temporary,
+            options: Vec::new(),
+        }
+    }
+
+    pub(super) fn with_options(mut self, options: &[&str]) -> GitFolder {
+        self.options = options.iter().map(|option| (*option).to_owned()).collect();
+        self
     }
 
     /// The folder for the files.
@@ -88,6 +98,7 @@ impl GitFolder {
         let stdin = stdin.map_or_else(Stdio::null, |file| File::open(file).unwrap().into());
         let tree = self.tree();
         Command::new("git")
+            .args(&self.options)
             .args(arguments)
             .current_dir(&tree)
             .env_clear()

@@ -5,6 +5,7 @@ mod format;
 mod git;
 mod lines;
 mod table;
+mod terminal;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
