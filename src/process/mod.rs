@@ -12,6 +12,7 @@ pub(crate) mod env;
 mod job;
 mod launch;
 mod os_text;
+pub(crate) mod pager;
 mod process_tree;
 pub(crate) mod program;
 pub(crate) mod report_channel;
