@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::lines::{ChangedLines, changed_lines, split_lines};
+use super::slide::slide;
 
 /// Equal lines before and after a change.
 const CONTEXT: usize = 3;
@@ -22,7 +23,8 @@ pub(super) fn push_hunks(patch: &mut Vec<u8>, old: &[u8], new: &[u8]) {
         old: split_lines(old),
         new: split_lines(new),
     };
-    let changes = changed_lines(&texts.old, &texts.new);
+    let mut changes = changed_lines(&texts.old, &texts.new);
+    slide(&mut changes, &texts.old, &texts.new);
     let (mut heading, mut seen) = (None, 0);
     // Two changes whose contexts meet are one hunk.
     for hunk in changes.chunk_by(|a, b| b.old.start - a.old.end <= 2 * CONTEXT) {

@@ -18,6 +18,7 @@ mod hunks;
 mod lines;
 mod name;
 mod patch;
+mod slide;
 mod stat;
 #[cfg(test)]
 mod tests;

@@ -6,31 +6,48 @@ use crate::diff::FileVersion;
 
 type Version = Option<FileVersion<'static>>;
 
-fn one_file(name: &[u8], version: Version) -> Tree {
-    version
-        .map(|version| (path(name), version))
-        .into_iter()
-        .collect()
+/// Files that change, each in a folder of its own, so that git is asked once about all of them.
+#[derive(Default)]
+struct Changes {
+    count: usize,
+    old: Tree,
+    new: Tree,
 }
 
-/// Compares our patch of one file with that of git, which must not be empty. Compressed data is left out: it depends on
-/// the implementation of zlib.
-fn check(name: &[u8], old: Version, new: Version) {
-    let (old, new) = (one_file(name, old), one_file(name, new));
-    let expected = GitFolder::new().diff(&old, &new, &["--binary"]);
-    assert!(!expected.is_empty());
-    assert_eq!(shown(&tree_patch(&old, &new)), shown(&expected));
+impl Changes {
+    fn add(&mut self, name: &[u8], old: Version, new: Version) {
+        self.count += 1;
+        let path = path(format!("{:03}", self.count).as_bytes()).join(path(name));
+        self.old.extend(old.map(|version| (path.clone(), version)));
+        self.new.extend(new.map(|version| (path, version)));
+    }
+
+    /// Compares our patches with those of git.
+    fn check(&self) {
+        let expected = GitFolder::new().diff(&self.old, &self.new, &["--binary"]);
+        let (patches, expected) = (tree_patch(&self.old, &self.new), shown(&expected));
+        for (patch, expected) in shown(&patches).iter().zip(&expected) {
+            assert_eq!(patch, expected);
+        }
+        assert_eq!(shown(&patches).len(), expected.len());
+        assert!(self.count <= expected.len());
+    }
 }
 
-/// The patch as text that an assertion prints well.
-fn shown(patch: &[u8]) -> String {
-    let text = patch.escape_ascii().to_string().replace("\\n", "\n");
-    match text.split_once("GIT binary patch") {
+/// Patches as texts that an assertion prints well. Compressed data is left out: it depends on the implementation of zlib.
+fn shown(patches: &[u8]) -> Vec<String> {
+    let text = patches.escape_ascii().to_string().replace("\\n", "\n");
+    let patches = text.split("diff --git ").skip(1);
+    patches.map(without_data).collect()
+}
+
+fn without_data(patch: &str) -> String {
+    match patch.split_once("GIT binary patch") {
         Some((header, data)) => {
             let literals = data.lines().filter(|line| line.starts_with("literal "));
             literals.fold(header.to_owned(), |text, line| text + line + "\n")
         }
-        None => text,
+        None => patch.to_owned(),
     }
 }
 
@@ -51,6 +68,7 @@ fn files_that_are_created_and_deleted() {
     if !git::is_installed() {
         return;
     }
+    let mut changes = Changes::default();
     for version in [
         regular(b"one\ntwo\n"),
         regular(b"one line"),
@@ -60,9 +78,10 @@ fn files_that_are_created_and_deleted() {
         regular(b"\0binary"),
         executable(b"\0"),
     ] {
-        check(b"x", None, version.clone());
-        check(b"x", version, None);
+        changes.add(b"x", None, version.clone());
+        changes.add(b"x", version, None);
     }
+    changes.check();
 }
 
 #[test]
@@ -70,16 +89,18 @@ fn changes_of_modes_and_kinds() {
     if !git::is_installed() {
         return;
     }
-    check(b"x", regular(b"same\n"), executable(b"same\n"));
-    check(b"x", executable(b"one\n"), regular(b"two\n"));
-    check(b"x", regular(b"\0same"), executable(b"\0same"));
-    check(b"x", regular(b"\0one"), executable(b"\0two"));
-    check(b"x", regular(b""), executable(b""));
-    check(b"x", regular(b"one\n"), link(b"one"));
-    check(b"x", link(b"one"), executable(b"one\n"));
-    check(b"x", link(b"one"), link(b"two"));
-    check(b"x", link(b"one"), regular(b"\0"));
-    check(b"x", link(b"one"), regular(b""));
+    let mut changes = Changes::default();
+    changes.add(b"x", regular(b"same\n"), executable(b"same\n"));
+    changes.add(b"x", executable(b"one\n"), regular(b"two\n"));
+    changes.add(b"x", regular(b"\0same"), executable(b"\0same"));
+    changes.add(b"x", regular(b"\0one"), executable(b"\0two"));
+    changes.add(b"x", regular(b""), executable(b""));
+    changes.add(b"x", regular(b"one\n"), link(b"one"));
+    changes.add(b"x", link(b"one"), executable(b"one\n"));
+    changes.add(b"x", link(b"one"), link(b"two"));
+    changes.add(b"x", link(b"one"), regular(b"\0"));
+    changes.add(b"x", link(b"one"), regular(b""));
+    changes.check();
 }
 
 #[test]
@@ -87,22 +108,24 @@ fn contents_of_any_bytes() {
     if !git::is_installed() {
         return;
     }
-    check(b"x", regular(b""), regular(b"text\n"));
-    check(b"x", regular(b"text\n"), regular(b""));
-    check(b"x", regular(b"text\n"), regular(b"text"));
-    check(b"x", regular(b"text"), regular(b"text\n"));
-    check(b"x", regular(b"one\nlast"), regular(b"two\nlast"));
-    check(b"x", regular(b"one"), regular(b"two"));
-    check(b"x", regular(b"one\r\ntwo\r\n"), regular(b"one\r\ntwo\n"));
-    check(b"x", regular(b"\xff\n"), regular(b"\xfe\n"));
-    check(b"x", regular(b"a\rb\n"), regular(b"a\x1bb\n"));
-    check(b"x", regular(b"text\n"), regular(b"text\n\0"));
-    check(b"x", regular(b"\0\x01\x02"), regular(b""));
+    let mut changes = Changes::default();
+    changes.add(b"x", regular(b""), regular(b"text\n"));
+    changes.add(b"x", regular(b"text\n"), regular(b""));
+    changes.add(b"x", regular(b"text\n"), regular(b"text"));
+    changes.add(b"x", regular(b"text"), regular(b"text\n"));
+    changes.add(b"x", regular(b"one\nlast"), regular(b"two\nlast"));
+    changes.add(b"x", regular(b"one"), regular(b"two"));
+    changes.add(b"x", regular(b"one\r\ntwo\r\n"), regular(b"one\r\ntwo\n"));
+    changes.add(b"x", regular(b"\xff\n"), regular(b"\xfe\n"));
+    changes.add(b"x", regular(b"a\rb\n"), regular(b"a\x1bb\n"));
+    changes.add(b"x", regular(b"text\n"), regular(b"text\n\0"));
+    changes.add(b"x", regular(b"\0\x01\x02"), regular(b""));
     for position in [7999, 8000] {
         let mut content = vec![b'x'; position];
         content.extend(b"\0\n");
-        check(b"x", regular(b"text\n"), regular(&content));
+        changes.add(b"x", regular(b"text\n"), regular(&content));
     }
+    changes.check();
 }
 
 #[test]
@@ -110,6 +133,7 @@ fn names_are_quoted() {
     if !git::is_installed() {
         return;
     }
+    let mut changes = Changes::default();
     for name in [
         b"dir/file.txt".as_slice(),
         b"with blank",
@@ -124,11 +148,12 @@ fn names_are_quoted() {
         b"\x01\x07\x08\x0b\x0c\x1b\x1f\x7f\x80",
         b"-x ~!#$%^&*()[]{};:,<>?",
     ] {
-        check(name, regular(b"one\n"), regular(b"two\n"));
-        check(name, None, regular(b"two\n"));
-        check(name, regular(b"two\n"), None);
-        check(name, regular(b"\0"), regular(b"\0\0"));
+        changes.add(name, regular(b"one\n"), regular(b"two\n"));
+        changes.add(name, None, regular(b"two\n"));
+        changes.add(name, regular(b"two\n"), None);
+        changes.add(name, regular(b"\0"), regular(b"\0\0"));
     }
+    changes.check();
 }
 
 #[test]
@@ -136,33 +161,34 @@ fn hunks_have_three_lines_of_context() {
     if !git::is_installed() {
         return;
     }
+    let mut changes = Changes::default();
     let old = numbers(40);
-    check(
+    changes.add(
         b"x",
         regular(&old),
         regular(&replaced(&old, "\n20\n", "\nx\n")),
     );
-    check(
+    changes.add(
         b"x",
         regular(&old),
         regular(&replaced(&old, "\n20\n", "\n")),
     );
-    check(
+    changes.add(
         b"x",
         regular(&old),
         regular(&replaced(&old, "\n20\n", "\n20\nx\ny\n")),
     );
-    check(
+    changes.add(
         b"x",
         regular(&old),
         regular(&replaced(&old, "1\n", "x\n1\n")),
     );
-    check(
+    changes.add(
         b"x",
         regular(&old),
         regular(&replaced(&old, "\n40\n", "\n")),
     );
-    check(
+    changes.add(
         b"x",
         regular(&old),
         regular(&replaced(&old, "\n40\n", "\n40")),
@@ -171,9 +197,10 @@ fn hunks_have_three_lines_of_context() {
     for second in [15, 16, 17, 18, 19] {
         let new = replaced(&old, "\n10\n", "\nx\n");
         let new = replaced(&new, &format!("\n{second}\n"), "\ny\nz\n");
-        check(b"x", regular(&old), regular(&new));
-        check(b"x", regular(&new), regular(&old));
+        changes.add(b"x", regular(&old), regular(&new));
+        changes.add(b"x", regular(&new), regular(&old));
     }
+    changes.check();
 }
 
 #[test]
@@ -181,6 +208,7 @@ fn headers_of_hunks_repeat_the_heading_before() {
     if !git::is_installed() {
         return;
     }
+    let mut changes = Changes::default();
     let long = format!("f{}", "o ".repeat(60));
     let umlauts = format!("{}{}", "f".repeat(79), "\u{e4}".repeat(4));
     for heading in [
@@ -199,13 +227,47 @@ fn headers_of_hunks_repeat_the_heading_before() {
         let old = [heading.as_bytes(), b"\n", &numbers(40)].concat();
         let new = replaced(&old, "\n8\n", "\nx\n");
         let new = replaced(&new, "\n28\n", "\ny\n");
-        check(b"x", regular(&old), regular(&new));
+        changes.add(b"x", regular(&old), regular(&new));
         let later = replaced(&old, "\n18\n", "\nsecond heading\r\n");
         let new = replaced(&later, "\n28\n", "\ny\n");
         let new = replaced(&new, "\n3\n", "\nz\n");
-        check(b"x", regular(&later), regular(&new));
+        changes.add(b"x", regular(&later), regular(&new));
     }
     let old = [b"latin \xe4 one\n".as_slice(), &numbers(9)].concat();
     let new = [b"latin \xe4 one\n".as_slice(), &numbers(8)].concat();
-    check(b"x", regular(&old), regular(&new));
+    changes.add(b"x", regular(&old), regular(&new));
+    changes.check();
+}
+
+#[test]
+fn insertions_and_deletions_are_whole_blocks() {
+    if !git::is_installed() {
+        return;
+    }
+    let mut changes = Changes::default();
+    let function = |name: &str| format!("fn {name}() {{\n    if x {{\n        y\n    }}\n}}\n");
+    let texts: [(String, String); 4] = [
+        (
+            [function("a"), function("c")].join("\n"),
+            [function("a"), function("b"), function("c")].join("\n"),
+        ),
+        (
+            [function("a"), function("c")].concat(),
+            [function("a"), function("b"), function("c")].concat(),
+        ),
+        (
+            [function("a"), function("b")].join("\n"),
+            [function("a"), function("b"), function("c")].join("\n"),
+        ),
+        (
+            "list = [\n    {\n        1\n    },\n]\n".into(),
+            "list = [\n    {\n        1\n    },\n    {\n        1\n    },\n]\n".into(),
+        ),
+    ];
+    for (old, new) in texts {
+        let [old, new] = [old, new].map(|text| regular(text.as_bytes()));
+        changes.add(b"x", old.clone(), new.clone());
+        changes.add(b"x", new, old);
+    }
+    changes.check();
 }

@@ -3,8 +3,10 @@
 use std::time::Instant;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 
 use crate::diff::lines::{ChangedLines, changed_lines, changed_lines_until, split_lines};
+use crate::diff::slide::slide;
 
 /// The old lines with the changes made.
 fn applied<'a>(old: &[&'a [u8]], new: &[&'a [u8]], changes: &[ChangedLines]) -> Vec<&'a [u8]> {
@@ -58,15 +60,40 @@ fn changes_are_right_when_the_time_is_over() {
     assert!(applied(&old, &new, &changes) == new);
 }
 
+/// Checks that changes are right, and that no two of them meet.
+fn check(old: &[&[u8]], new: &[&[u8]], changes: &[ChangedLines]) -> Result<(), TestCaseError> {
+    prop_assert_eq!(applied(old, new, changes), new);
+    for pair in changes.windows(2) {
+        prop_assert!(pair[0].old.end < pair[1].old.start);
+        prop_assert!(pair[0].new.end < pair[1].new.start);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_insertion_moves_to_the_start_of_its_block() {
+    let old = split_lines(b"a {\n}\n\nc {\n}\n");
+    let new = split_lines(b"a {\n}\n\nb {\n}\n\nc {\n}\n");
+    for start in [1, 2, 3] {
+        let mut changes = [ChangedLines {
+            old: start..start,
+            new: start..start + 3,
+        }];
+        slide(&mut changes, &old, &new);
+        assert_eq!((&changes[0].old, &changes[0].new), (&(3..3), &(3..6)));
+    }
+}
+
 proptest! {
     #[test]
-    fn changes_lead_from_the_old_lines_to_the_new(old in "([abc]\n){0,30}", new in "([abc]\n){0,30}") {
+    fn changes_lead_from_the_old_lines_to_the_new(
+        old in "(( |\t|)(a|b|\\}|)\n){0,30}",
+        new in "(( |\t|)(a|b|\\}|)\n){0,30}",
+    ) {
         let (old, new) = (split_lines(old.as_bytes()), split_lines(new.as_bytes()));
-        let changes = changed_lines(&old, &new);
-        prop_assert_eq!(applied(&old, &new, &changes), new);
-        for pair in changes.windows(2) {
-            prop_assert!(pair[0].old.end < pair[1].old.start);
-            prop_assert!(pair[0].new.end < pair[1].new.start);
-        }
+        let mut changes = changed_lines(&old, &new);
+        check(&old, &new, &changes)?;
+        slide(&mut changes, &old, &new);
+        check(&old, &new, &changes)?;
     }
 }
