@@ -49,6 +49,8 @@ pub(super) enum CliCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Show what changed as a patch for `git apply`: what was taken in against workspace/, or between attempts
+    Diff(DiffArguments),
     /// Bring an attempt back into workspace/; what is there is kept first
     Restore {
         /// Number of the attempt
@@ -237,6 +239,22 @@ impl WorkflowFlags {
         ];
         given.into_iter().flatten().next()
     }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DiffArguments {
+    /// Number of an attempt; 0: what was taken in [default: 0]
+    #[arg(value_name = "A")]
+    pub old: Option<u32>,
+    /// Number of the attempt to compare it with [default: workspace/ as it is]
+    #[arg(value_name = "B")]
+    pub new: Option<u32>,
+    /// Run id, or its beginning [default: the run in this root]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<String>,
+    /// Show how much of each file changed
+    #[arg(long)]
+    pub stat: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,13 +1,14 @@
 //! The environment of the command: read once, here, and plain data from then on.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::process::cache::CacheDir;
+use crate::process::pager::Pager;
 use crate::process::{self, Launcher};
 
 /// This program, even after it was replaced or deleted on disk.
@@ -73,6 +74,16 @@ impl CliEnv {
         self.variables
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()))
+    }
+
+    /// The user's pager; `None` if none is wanted.
+    pub(super) fn pager(&self) -> Option<Pager> {
+        let variable = |name: &str| {
+            self.variables
+                .get(OsStr::new(name))
+                .map(OsString::as_os_str)
+        };
+        Pager::from_variables(variable("PAGER"), variable("LESS"))
     }
 
     pub(super) fn home(&self) -> Option<PathBuf> {

@@ -9,6 +9,7 @@ mod attempts;
 mod best_attempt;
 mod decision;
 mod diagram;
+mod diff;
 mod env;
 mod fresh_start;
 mod lint;
@@ -76,6 +77,10 @@ fn dispatch(argv: &[OsString]) -> u8 {
         CliCommand::Attempts { run, json } => {
             print_result(attempts::main(&env, run.as_deref(), json))
         }
+        CliCommand::Diff(arguments) => match diff::main(&env, &arguments) {
+            Ok(()) => 0,
+            Err(error) => print_error(&error),
+        },
         CliCommand::Restore { number, run } => {
             print_result(restore::main(&env, number, run.as_deref()))
         }

@@ -8,9 +8,14 @@ use crate::text::invisible::printable;
 
 /// Writes a result. A closed or full stdout is an error, not a panic.
 pub(super) fn write_stdout(text: &str) -> Result<()> {
+    write_stdout_bytes(text.as_bytes())
+}
+
+/// Writes a result that need not be text.
+pub(super) fn write_stdout_bytes(bytes: &[u8]) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout
-        .write_all(text.as_bytes())
+        .write_all(bytes)
         .and_then(|()| stdout.flush())
         .map_err(|error| Error::io("write to", Path::new("stdout"), error))
 }

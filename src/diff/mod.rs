@@ -3,15 +3,6 @@
 //!
 //! Everything here is computed from bytes; reading the versions, paging and printing are left to the caller.
 
-#![cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "the command `diff` uses this module"
-    )
-)]
-
 mod binary;
 mod color;
 mod hunks;

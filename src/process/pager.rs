@@ -2,11 +2,6 @@
 //!
 //! It is a program of the user and not of a run: it has the user's environment and no supervisor.
 
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the command `diff` uses this module")
-)]
-
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, fstat, fstatfs, stat, syncfs};
@@ -13,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::error::Error;
 use crate::workspace::entry::{
     EntryMeta, FileTime, loosen, make_folder, names, open_regular, open_top, read_bounded,
-    stat_entry,
+    read_link, stat_entry,
 };
 use crate::workspace::path_error::PathError;
 use crate::workspace::resolve::{ResolvedFolder, Resolver};
@@ -112,6 +113,18 @@ impl Workspace {
             Ok((file, _)) => Ok(OpenedFile::Opened(file)),
             Err(PathError::System(Errno::ACCESS)) => Ok(OpenedFile::Unreadable),
             Err(error) if error.is_absent() => Ok(OpenedFile::Missing),
+            Err(error) => Err(self.failed("read", path, error)),
+        }
+    }
+
+    /// The target of a link, without following it; empty if there is none any more.
+    pub(crate) fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        let target = self
+            .parent_of(path, READING)
+            .and_then(|(folder, name)| Ok(read_link(folder.innermost(), name)?));
+        match target {
+            Ok(target) => Ok(target.into_os_string().into_vec()),
+            Err(error) if error.is_absent() => Ok(Vec::new()),
             Err(error) => Err(self.failed("read", path, error)),
         }
     }
