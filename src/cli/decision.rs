@@ -39,6 +39,8 @@ pub(super) struct FreshStart {
     pub before: Option<Box<RunState>>,
     /// Whether it continues that run.
     pub continues: bool,
+    /// Whether that run was asked for by another spec: the user may not know that it is replaced.
+    pub is_of_another_spec: bool,
 }
 
 /// What `state.json` asks for.
@@ -117,6 +119,7 @@ fn of_build(
             message: Some(message),
             before: Some(Box::new(state.clone())),
             continues: false,
+            is_of_another_spec: !config.starts_over,
         })
     };
     let run_id = &state.run_id;
@@ -157,6 +160,7 @@ fn continuation(root: &Root, state: &RunState, cancel: &CancelToken) -> Result<F
             message: Some(format!("this run continues the run {run_id}")),
             before: Some(Box::new(state.clone())),
             continues: true,
+            is_of_another_spec: false,
         }),
         (false, None) => Err(nothing_to_continue(&format!(
             "the run {run_id} is not over; the same command without --continue goes on with it"

@@ -55,9 +55,19 @@ pub(super) fn keep_what_was_there(
     };
     let (root, known) = (&context.root, KnownSnapshots::Last);
     let number = keep_workspace(root, &context.workspace, kept, known, &context.cancel)?;
+    let is_unfinished = fresh
+        .before
+        .as_ref()
+        .is_some_and(|before| !before.phase.is_terminal());
+    // Without another run in the root, the state comes back, too.
+    let first = if is_unfinished {
+        "orchestrator reset && "
+    } else {
+        ""
+    };
     Ok(Some(match number {
         Some(number) => format!(
-            "{message}; its workspace is kept: `{}` brings it back",
+            "{message}; its workspace is kept: `{first}{}` brings it back",
             attempt_command(
                 "restore",
                 number,

@@ -161,8 +161,10 @@ fn start(
         input: None,
         folder: None,
     })?;
-    if let Some(message) = message {
-        context.log.progress(message)?;
+    match message {
+        Some(message) if fresh.is_of_another_spec => context.log.note(message)?,
+        Some(message) => context.log.progress(message)?,
+        None => {}
     }
     for warning in &config.warnings {
         context.log.note(format!("warning: {warning}"))?;

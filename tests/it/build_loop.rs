@@ -76,7 +76,7 @@ fn state_json_has_exactly_the_documented_fields() {
         .map(String::as_str)
         .collect();
     let expected = "version kind run_id spec_file spec_hash state retry_count max_retries test_passed \
-        last_test_exit_code last_test_stderr last_test_output attempt_files reason last_error usage created_at updated_at";
+        last_test_exit_code last_test_stderr last_test_output attempt_files reason last_error usage continues created_at updated_at";
     assert_eq!(fields, expected.split_whitespace().collect());
     assert_eq!(state["version"], 1);
     assert_eq!(state["kind"], "build");

@@ -337,31 +337,19 @@ fn the_replaced_run_of_another_spec_is_kept_and_can_be_restored() {
         ran.transcript()
     );
     assert!(project.exists("workspace/.gitkeep") && !project.exists("workspace/NOTES.txt"));
-    assert_eq!(
-        project.read(&format!("logs/{first}/workspace/NOTES.txt")),
-        "mine\n"
+    // The command of the note brings the run back, and nothing is requested again.
+    let command = format!("orchestrator reset && orchestrator restore 2 --run {first}");
+    assert!(
+        ran.result()["notes"].to_string().contains(&command),
+        "{}",
+        ran.transcript()
     );
-    assert_eq!(
-        project.read(&format!("logs/{first}/workspace/answer.txt")),
-        "41\n"
-    );
-    // The command of the note restores the run, and nothing is requested again.
-    let note = ran.result()["notes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find_map(|note| {
-            Some(
-                note.as_str()?
-                    .split_once("orchestrator reset && ")?
-                    .1
-                    .to_owned(),
-            )
-        });
-    project
-        .run_in_shell(&format!("\"$@\" && {}", note.unwrap()), &["reset"])
-        .exits(0);
-    assert_eq!(project.state(), before);
+    let line = command.replace("orchestrator ", "\"$1\" ");
+    project.run_in_shell(&line, &[]).exits(0);
+    assert_eq!(project.workspace("NOTES.txt"), "mine\n");
+    assert_eq!(project.workspace("answer.txt"), "41\n");
+    assert_eq!(project.state()["run_id"], before["run_id"]);
+    assert_eq!(project.state()["state"], before["state"]);
     project.run(RUN).exits(0);
     assert_eq!((project.state_text("run_id"), server.count()), (first, 4));
     assert_eq!(project.state()["retry_count"], 1);
@@ -375,23 +363,22 @@ fn keeping_the_replaced_run_continues_after_a_stop() {
         "specs/spec.yaml",
         with("/description", json!("Another one.")).to_string(),
     );
-    project.write(&format!("logs/{first}/workspace"), "in the way\n");
+    project.write("workspace/answer.txt", "my own\n");
+    std::fs::rename(project.path("logs/objects"), project.path("logs/moved")).unwrap();
+    project.write("logs/objects", "in the way\n");
+    let before = project.state();
     project.run(RUN).exits(74);
     assert_eq!(
-        (
-            project.state_text("state").as_str(),
-            project.workspace("answer.txt").as_str()
-        ),
-        ("INIT", "41\n")
+        (project.state(), project.workspace("answer.txt").as_str()),
+        (before, "my own\n")
     );
-    std::fs::remove_file(project.path(&format!("logs/{first}/workspace"))).unwrap();
+    std::fs::remove_file(project.path("logs/objects")).unwrap();
+    std::fs::rename(project.path("logs/moved"), project.path("logs/objects")).unwrap();
     project.run(RUN).exits(0).says(&first);
-    assert_eq!(
-        project.read(&format!("logs/{first}/workspace/answer.txt")),
-        "41\n"
-    );
     assert_eq!(
         (project.workspace("answer.txt").as_str(), server.count()),
         ("42\n", 3)
     );
+    project.run(&["restore", "2", "--run", &first]).exits(0);
+    assert_eq!(project.workspace("answer.txt"), "my own\n");
 }

@@ -99,6 +99,7 @@ fn check(restrictions: Restrictions) {
         ],
         "sandbox": {"read": ["../../open"]},
         "max_retries": 1,
+        "baseline": false,
     });
     let mode = mode_of(restrictions);
     outside.project.write("specs/spec.yaml", spec.to_string());

@@ -218,6 +218,16 @@ impl Ran {
         self
     }
 
+    /// Asserts that standard output contains the text.
+    pub(crate) fn says_on_stdout(self, text: &str) -> Ran {
+        assert!(
+            self.stdout.contains(text),
+            "standard output does not say {text:?}\n{}",
+            self.transcript()
+        );
+        self
+    }
+
     /// The object that `--json` printed: exactly one, with every field, and with the right exit code.
     pub(crate) fn result(&self) -> Value {
         let mut objects = serde_json::Deserializer::from_str(&self.stdout).into_iter::<Value>();
