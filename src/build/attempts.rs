@@ -152,11 +152,23 @@ fn shortened(name: &str) -> String {
 
 /// The first cause of a report in one line: the first of its list, else the heading of the first failed check.
 pub(crate) fn first_cause(report: &str) -> String {
-    let list = report.split_once("\nWhat failed:\n").map(|(_, list)| list);
-    let listed = list.and_then(|list| list.lines().find_map(|line| line.strip_prefix("1. ")));
+    let listed = whole_cause(report).and_then(|cause| cause.lines().next());
     let heading = || report.lines().find_map(|line| line.strip_prefix("## "));
     let line = without_root(listed.or_else(heading).unwrap_or_default().trim());
     cut_chars(&line, CAUSE_CHARACTERS, "…")
+}
+
+/// The first cause of a report that lists causes, with all its lines.
+pub(crate) fn whole_cause(report: &str) -> Option<&str> {
+    let (_, list) = report.split_once("\nWhat failed:\n")?;
+    let (border, _) = list.split_once('\n')?;
+    // What a check printed ends with a line that it does not contain.
+    let end = format!("\n{}", border.replacen(" begin ", " end ", 1));
+    let list = list.split_once(&end).map_or(list, |(list, _)| list);
+    let start = list.find("\n1. ")? + "\n1. ".len();
+    let cause = &list[start..];
+    let cause = cause.split_once("\n2. ").map_or(cause, |(first, _)| first);
+    Some(cause.trim_end())
 }
 
 /// Makes paths in the workspace relative, so that a line is cut at the same character wherever the root is.
@@ -198,6 +210,10 @@ mod tests {
         );
         assert_eq!(first_cause(""), "");
         assert_eq!(
+            whole_cause(report),
+            Some("cannot import 'a' from 'b' (/home/me/p/workspace/b.py)\n  at c.py:3")
+        );
+        assert_eq!(
             first_cause(&format!("## {}", "é".repeat(500)))
                 .chars()
                 .count(),
@@ -207,6 +223,20 @@ mod tests {
             without_root("a '/x/workspace/b' /y/workspace/c/d, workspace/e"),
             "a 'b' c/d, workspace/e"
         );
+    }
+
+    #[test]
+    fn a_whole_cause_has_all_its_lines_and_nothing_of_the_next() {
+        let long = "x".repeat(5000);
+        let report = format!(
+            "1 check failed.\n\nWhat failed:\n----- begin output-2 -----\n1. {long}\n  a.py:1\n   tests: t\n2. more\n\
+             ----- end output-2 -----\n\nStandard output: empty\n"
+        );
+        let expected = format!("{long}\n  a.py:1\n   tests: t");
+        assert_eq!(whole_cause(&report), Some(expected.as_str()));
+        let alone = report.replace("\n2. more", "");
+        assert_eq!(whole_cause(&alone), Some(expected.as_str()));
+        assert_eq!(whole_cause("## Check unit failed\n"), None);
     }
 
     fn wrote(name: &str) -> Event {

@@ -34,8 +34,11 @@ pub(super) enum CliCommand {
     /// Build what a spec describes, or run a workflow; resumes a run that was stopped
     #[command(after_help = EXIT_CODES)]
     Run(Box<RunArguments>),
-    /// Show the state of the run in this root
+    /// Show where the run in this root stands, and the command that goes on
     Status {
+        /// An older run: its id, or the first 4 characters or more
+        #[arg(long, value_name = "ID")]
+        run: Option<String>,
         /// Print state.json itself, or null without a run
         #[arg(long)]
         json: bool,
@@ -59,6 +62,12 @@ pub(super) enum CliCommand {
         /// Run id, or its beginning [default: the run in this root]
         #[arg(long, value_name = "RUN")]
         run: Option<String>,
+    },
+    /// List the runs of this root, newest last
+    Runs {
+        /// Print a list of JSON objects
+        #[arg(long)]
+        json: bool,
     },
     /// Delete state.json, and empty workspace/ after a build; logs/ and specs/ stay
     Reset,

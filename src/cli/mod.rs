@@ -1,6 +1,6 @@
 //! The command line: arguments and environment become plain data here; results are printed here.
 //!
-//! One file per command (`run`, `status`, `reset`, `serve`, `lint`, `diagram`). `arguments` has the flags, `env` reads the
+//! One file per command (`run`, `status`, `runs`, `reset`, `serve`, `lint`, `diagram`). `arguments` has the flags, `env` reads the
 //! environment. Of a run, `run_config` has the settings, `decision` whether it is new, resumed or over, `wiring` builds
 //! it, `outcome` is its result.
 
@@ -12,6 +12,7 @@ mod diagram;
 mod diff;
 mod env;
 mod fresh_start;
+mod known_run;
 mod lint;
 mod log_file;
 mod outcome;
@@ -24,6 +25,8 @@ mod resume_command;
 mod run;
 mod run_config;
 mod run_names;
+mod run_facts;
+mod runs;
 pub(crate) mod sandbox;
 mod serve;
 mod status;
@@ -73,7 +76,6 @@ fn dispatch(argv: &[OsString]) -> u8 {
     let env = CliEnv::from_process(arguments.root);
     match arguments.command {
         CliCommand::Run(run) => run::main(&run, &env).print(run.json),
-        CliCommand::Status { json } => print_result(status::main(&env, json)),
         CliCommand::Attempts { run, json } => {
             print_result(attempts::main(&env, run.as_deref(), json))
         }
@@ -84,6 +86,8 @@ fn dispatch(argv: &[OsString]) -> u8 {
         CliCommand::Restore { number, run } => {
             print_result(restore::main(&env, number, run.as_deref()))
         }
+        CliCommand::Status { run, json } => print_result(status::main(&env, run.as_deref(), json)),
+        CliCommand::Runs { json } => print_result(runs::main(&env, json)),
         CliCommand::Reset => print_result(reset::main(&env)),
         CliCommand::Lint(LintArguments { path, spec, json }) => lint::main(&env, path, spec, json),
         CliCommand::Serve(serve) => serve::main(&serve, &env),

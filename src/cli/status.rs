@@ -1,26 +1,48 @@
-//! `status`: what `state.json` has, in readable form, and the last round of checks. Takes no lock, changes nothing.
+//! `status`: where the run of a root stands, what it used, why it failed, and the command that goes on. Takes no lock,
+//! never waits, changes nothing.
 
-use std::fs::File;
-use std::io::BufReader;
-
-use rustix::fs::{Mode, OFlags, openat};
-
-use crate::build::rounds::{CheckResult, Rounds};
+use crate::build::rounds::CheckResult;
 use crate::cli::env::CliEnv;
-use crate::cli::resume_command::resume_saved_workflow;
-use crate::cli::workflow_status::workflow_table;
+use crate::cli::known_run::{KnownRun, SavedState, Standing, logged_runs};
+use crate::cli::resume_command::{resume_saved_build, resume_saved_workflow};
+use crate::cli::run_facts::{RunEnd, RunFacts};
+use crate::cli::workflow_status::workflow_rows;
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
-use crate::state::run::{RunState, UsageTotals};
+use crate::state::run::{RunKind, RunState, UsageTotals};
 use crate::state::store::{LoadedState, Root};
-use crate::text::invisible::printable;
+use crate::text::invisible::{escaped, printable};
 
-/// How many lines of the last report, or names of failed tests, are shown.
+/// How many names of failed tests, or lines of a report without causes, are shown.
 const SHOWN_LINES: usize = 12;
+/// The least characters of a run id that name a run.
+const SHORTEST_ID: usize = 4;
+/// The reasons of a FAILED that `--continue` goes on from.
+const CONTINUABLE: [&str; 9] = [
+    "retries_exhausted",
+    "budget",
+    "max_turns",
+    "phase_timeout",
+    "check_timeout",
+    "stuck",
+    "no_output",
+    "generation_error",
+    "patch_error",
+];
 
-/// Returns what is printed.
-pub(super) fn main(env: &CliEnv, json: bool) -> Result<String> {
+/// A row of the table: its name and its value.
+pub(super) type Row = (&'static str, String);
+
+/// Returns what is printed; `run` names an older run.
+pub(super) fn main(env: &CliEnv, run: Option<&str>, json: bool) -> Result<String> {
     let root = Root::open(&env.root)?;
+    match run {
+        Some(id) => status_of(env, &root, id, json),
+        None => current_status(env, &root, json),
+    }
+}
+
+fn current_status(env: &CliEnv, root: &Root, json: bool) -> Result<String> {
     match root.load()? {
         LoadedState::Corrupt(problem) | LoadedState::CorruptWorkflow(problem) => {
             Err(Error::StateCorrupt(format!(
@@ -29,81 +51,247 @@ pub(super) fn main(env: &CliEnv, json: bool) -> Result<String> {
             )))
         }
         LoadedState::Nothing if json => Ok("null\n".into()),
-        LoadedState::Nothing => Ok(format!(
-            "no run in {}\n",
-            printable(&env.root.to_string_lossy())
-        )),
+        LoadedState::Nothing => {
+            let earlier = logged_runs(root).is_ok_and(|runs| !runs.is_empty());
+            let hint = match earlier {
+                true => "; `orchestrator runs` lists earlier ones",
+                false => "",
+            };
+            let path = printable(&env.root.to_string_lossy());
+            Ok(format!("no run in {path}{hint}\n"))
+        }
         LoadedState::Build(_) | LoadedState::Workflow(_) if json => {
             Ok(String::from_utf8_lossy(&root.read_state()?).into_owned())
         }
-        LoadedState::Workflow(state) => {
-            let next = resume_saved_workflow(&state, env);
-            Ok(workflow_table(&state)
-                + &next
-                    .map(|command| row("next", &command))
-                    .unwrap_or_default())
+        loaded => Ok(SavedState::of(loaded)
+            .map(|state| shown(&KnownRun::current(root, state), env))
+            .unwrap_or_default()),
+    }
+}
+
+/// The status of the run with an id.
+fn status_of(env: &CliEnv, root: &Root, id: &str, json: bool) -> Result<String> {
+    let current = SavedState::of(root.load()?);
+    let current_id = current.as_ref().map(|state| state.run_id().to_owned());
+    let run_id = resolve(root, current_id.as_deref(), id)?;
+    if current_id.as_deref() == Some(run_id.as_str()) {
+        return current_status(env, root, json);
+    }
+    if json {
+        let kept = root.load_kept_state(&run_id);
+        let bytes = kept.and_then(|_| root.read_kept_state(&run_id));
+        let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        return Ok(text.unwrap_or_else(|| "null\n".into()));
+    }
+    let state = root.load_kept_state(&run_id).and_then(SavedState::of);
+    let facts = RunFacts::of_run(root, &run_id).unwrap_or_default();
+    let run = KnownRun::new(run_id, state, false, facts);
+    Ok(shown(&run.placed(root.lock_holder().as_ref()), env))
+}
+
+/// The run that an id, or an unambiguous beginning of one, names.
+fn resolve(root: &Root, current: Option<&str>, id: &str) -> Result<String> {
+    let mut known = logged_runs(root)?;
+    known.extend(current.map(str::to_owned));
+    if known.contains(id) {
+        return Ok(id.to_owned());
+    }
+    let is_long_enough = SHORTEST_ID <= id.len();
+    let matching: Vec<&str> = known
+        .iter()
+        .map(String::as_str)
+        .filter(|known| is_long_enough && known.starts_with(id))
+        .collect();
+    let shown = escaped(id);
+    match matching[..] {
+        [one] => Ok(one.to_owned()),
+        [] if !is_long_enough => Err(Error::Usage(format!(
+            "invalid --run {shown}: expected a run id, or its first {SHORTEST_ID} characters or more\n\
+             help: `orchestrator runs` lists the runs"
+        ))),
+        [] => Err(Error::Usage(format!(
+            "there is no run {shown} in {}\nhelp: `orchestrator runs` lists the runs",
+            root.path.display()
+        ))),
+        _ => Err(Error::Usage(format!(
+            "--run {shown} is ambiguous: {}",
+            matching.join(", ")
+        ))),
+    }
+}
+
+/// The table of a run.
+fn shown(run: &KnownRun, env: &CliEnv) -> String {
+    let mut rows = vec![("status", standing(run))];
+    match &run.state {
+        Some(SavedState::Workflow(state)) => rows.extend(workflow_rows(state, run)),
+        Some(SavedState::Build(state)) => rows.extend(build_rows(run, Some(state))),
+        None => rows.extend(build_rows(run, None)),
+    }
+    rows.extend(next_command(run, env).map(|command| ("next", command)));
+    rows.iter().map(|(name, value)| row(name, value)).collect()
+}
+
+/// Where a run stands, in words.
+fn standing(run: &KnownRun) -> String {
+    match &run.standing {
+        Standing::Running(holder) => {
+            let since = holder.since.as_deref().map(|time| format!(", since {time}"));
+            let place = format!("running (pid {}{})", holder.pid, since.unwrap_or_default());
+            let mut doing = run.facts.activities.sentences().join("; ");
+            if let (Some((number, of)), false) = (run.facts.attempt, doing.is_empty()) {
+                doing += &format!(" (attempt {number} of {of})");
+            }
+            match doing.is_empty() {
+                true => place,
+                false => format!("{place}: {doing}"),
+            }
         }
-        LoadedState::Build(state) => {
-            let rounds = read_rounds(&root, &state.run_id);
-            Ok(table(&state, &rounds) + &last_report(&state.last_test_output))
+        Standing::Interrupted(end) => format!("{}, at {}", interrupt(end), end.at),
+        Standing::Killed => {
+            "killed: the process ended without an end in the log (kill -9, a power cut or a full disk)".into()
+        }
+        Standing::Paused(end) => format!("paused ({}): {}", end.reason, end.message),
+        Standing::Succeeded | Standing::Failed => {
+            let reason = run.reason().map(|reason| format!(" ({reason})"));
+            format!("over: {}{}", run.standing.word(), reason.unwrap_or_default())
+        }
+        Standing::Unknown => {
+            "stopped: its log is missing or cannot be read, so it is not known how".into()
         }
     }
 }
 
-/// The rounds of checks in the log of a run; none without a log.
-#[expect(clippy::disallowed_methods, reason = "the log is not a generated file")]
-fn read_rounds(root: &Root, run_id: &str) -> Rounds {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let logs = openat(
-        root.handle(),
-        "logs",
-        flags | OFlags::DIRECTORY,
-        Mode::empty(),
-    );
-    let log = logs.and_then(|logs| openat(logs, format!("{run_id}.log"), flags, Mode::empty()));
-    let log = log
-        .map(File::from)
-        .ok()
-        .filter(|log| log.metadata().is_ok_and(|found| found.is_file()));
-    log.map(|log| Rounds::of_log(BufReader::new(log)))
-        .unwrap_or_default()
+fn interrupt(end: &RunEnd) -> String {
+    match end.message.starts_with("interrupted by ") {
+        true => end.message.clone(),
+        false => format!("interrupted ({}): {}", end.reason, end.message),
+    }
 }
 
-fn table(state: &RunState, rounds: &Rounds) -> String {
-    let usage = &state.usage;
-    let (input, output) = (usage.input_tokens, usage.output_tokens);
-    let files = state.attempt_files.join(", ");
-    let exit_code = |code| ("last check", format!("exit code {code}"));
+/// The rows of a build, or of any run of which only the log is left.
+fn build_rows(run: &KnownRun, state: Option<&RunState>) -> Vec<Row> {
+    let facts = &run.facts;
+    let name = match run.kind() {
+        RunKind::Build => "spec",
+        RunKind::Workflow => "workflow",
+    };
     let mut rows = vec![
-        ("state", state.phase.name().to_owned()),
-        ("run", state.run_id.clone()),
-        ("spec", state.spec_file.clone()),
-        (
-            "retries",
-            format!("{} of {}", state.retry_count, state.max_retries),
-        ),
+        ("run", run.run_id.clone()),
+        (name, escaped(run.spec_file())),
+    ];
+    let phase = state.map(|state| state.phase).or(facts.phase);
+    rows.extend(phase.map(|phase| ("state", phase.name().to_owned())));
+    let attempt = state.map(RunState::attempt).or(facts.attempt);
+    rows.extend(attempt.map(|(number, of)| ("attempt", format!("{number} of {of}"))));
+    rows.extend(tests(facts.checks()).map(|tests| ("tests", tests)));
+    rows.extend(usage_rows(run));
+    rows.push(("begun", run.started_at().to_owned()));
+    let updated = state.map(|state| state.updated_at.clone());
+    rows.extend(
+        updated
+            .max(facts.updated.clone())
+            .map(|time| ("updated", time)),
+    );
+    rows.push(("log", format!("logs/{}.log", run.run_id)));
+    let started = facts.start.as_ref();
+    let continues = started.and_then(|start| start.continues.clone());
+    rows.extend(continues.map(|earlier| ("continues", earlier)));
+    rows.extend(result_rows(run, state));
+    rows
+}
+
+/// What a run used and may still use.
+pub(super) fn usage_rows(run: &KnownRun) -> Vec<Row> {
+    let usage = run.usage();
+    let (input, output) = (usage.input_tokens, usage.output_tokens);
+    let mut rows = vec![
         ("model calls", usage.llm_calls.to_string()),
         ("tokens", format!("{input} in, {output} out")),
-        ("cost", cost(usage)),
-        ("begun", state.created_at.clone()),
-        ("updated", state.updated_at.clone()),
-        ("log", format!("logs/{}.log", state.run_id)),
+        ("cost", cost(&usage)),
     ];
-    rows.extend(state.reason.map(|reason| ("reason", reason.to_string())));
-    rows.extend(state.last_error.clone().map(|error| ("error", error)));
-    rows.extend(state.last_test_exit_code.map(exit_code));
-    rows.extend(rounds.last().iter().map(|result| ("check", check(result))));
-    rows.extend((!files.is_empty()).then_some(("last answer", files)));
-    rows.iter().map(|(name, value)| row(name, value)).collect()
+    rows.extend(run.budget_left().map(|left| ("budget", left)));
+    rows
 }
 
+/// How the checks ended, and why the run did.
+fn result_rows(run: &KnownRun, state: Option<&RunState>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    rows.extend(run.reason().map(|reason| ("reason", reason)));
+    rows.extend(error_of(run, state).map(|error| ("error", error)));
+    let code = state.and_then(|state| state.last_test_exit_code);
+    rows.extend(code.map(|code| ("last check", format!("exit code {code}"))));
+    let checks = run.facts.checks().iter();
+    rows.extend(checks.map(|result| ("check", check(result))));
+    let files = state.map_or(&run.facts.files, |state| &state.attempt_files);
+    let files = files.iter().map(|file| escaped(file)).collect::<Vec<_>>();
+    rows.extend((!files.is_empty()).then(|| ("last answer", files.join(", "))));
+    match run.cause() {
+        Some(cause) => rows.push(("cause", cause)),
+        None => rows.extend(state.and_then(|state| last_report(&state.last_test_output))),
+    }
+    rows
+}
+
+/// The error of a run that is over.
+fn error_of(run: &KnownRun, state: Option<&RunState>) -> Option<String> {
+    match state {
+        Some(state) => state.last_error.clone(),
+        None if run.standing == Standing::Failed => {
+            let end = run.facts.end.as_ref();
+            end.map(|end| end.message.clone())
+        }
+        None => None,
+    }
+}
+
+/// The counts of all checks of a round together.
+fn tests(checks: &[CheckResult]) -> Option<String> {
+    let counted: Vec<&TestTotals> = checks
+        .iter()
+        .filter_map(|check| check.tests.as_ref())
+        .collect();
+    let sum = |count: fn(&TestTotals) -> u32| counted.iter().map(|tests| count(tests)).sum::<u32>();
+    (!counted.is_empty()).then(|| {
+        format!(
+            "{} executed, {} passed, {} failed, {} skipped",
+            sum(|tests| tests.executed),
+            sum(|tests| tests.passed),
+            sum(|tests| tests.failed),
+            sum(|tests| tests.skipped)
+        )
+    })
+}
+
+/// The command that goes on, of the run that `state.json` is of.
+fn next_command(run: &KnownRun, env: &CliEnv) -> Option<String> {
+    if !run.is_current || matches!(run.standing, Standing::Running(_)) {
+        return None;
+    }
+    let continues = match run.standing {
+        Standing::Succeeded => return None,
+        Standing::Failed => true,
+        _ => false,
+    };
+    match run.state.as_ref()? {
+        SavedState::Workflow(state) => resume_saved_workflow(state, env),
+        SavedState::Build(state) => {
+            let reason = state.reason.map_or("", |reason| reason.word());
+            let can_go_on = !continues || CONTINUABLE.contains(&reason);
+            let options = &run.facts.options;
+            can_go_on.then(|| resume_saved_build(&state.spec_file, options, continues, env))
+        }
+    }
+}
+
+/// A row; further lines of its value are indented.
 pub(super) fn row(name: &str, value: &str) -> String {
     let value = printable(value);
     let value = value.trim_end().replace('\n', "\n             ");
     format!("{name:<12} {value}\n")
 }
 
-pub(super) fn cost(usage: &UsageTotals) -> String {
+fn cost(usage: &UsageTotals) -> String {
     let mut text = usage
         .cost_usd
         .map_or("unknown".into(), |cost| format!("{cost:.4} USD"));
@@ -140,22 +328,14 @@ fn check(result: &CheckResult) -> String {
     text
 }
 
-/// The first lines of the report of the last round.
-fn last_report(report: &str) -> String {
-    if report.is_empty() {
-        return String::new();
-    }
-    let plain = printable(report);
-    let lines: Vec<&str> = plain.lines().collect();
-    let mut text = "output of the checks:\n".to_owned();
-    for line in lines.iter().take(SHOWN_LINES) {
-        text += &format!("  {line}\n");
-    }
+/// The first lines of a report of the last round that lists no causes, from the first failed check on.
+fn last_report(report: &str) -> Option<Row> {
+    let start = report.find("## ")?;
+    let lines: Vec<&str> = report[start + 3..].lines().collect();
+    let mut text = lines[..lines.len().min(SHOWN_LINES)].join("\n");
     if lines.len() > SHOWN_LINES {
-        text += &format!(
-            "  … {} more lines; status --json shows all\n",
-            lines.len() - SHOWN_LINES
-        );
+        let more = lines.len() - SHOWN_LINES;
+        text += &format!("\n… {more} more lines; status --json shows all");
     }
-    text
+    Some(("cause", text))
 }

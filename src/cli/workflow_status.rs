@@ -1,7 +1,8 @@
 //! `status` of a workflow: the run, its agents and the results of those that have ended, in readable form.
 
-use crate::cli::status::{cost, row};
-use crate::state::workflow::{AgentState, AgentStatus, WorkflowState};
+use crate::cli::known_run::{KnownRun, Standing};
+use crate::cli::status::{Row, usage_rows};
+use crate::state::workflow::{AgentState, AgentStatus, WorkflowPhase, WorkflowState};
 use crate::text::invisible::{escaped, printable};
 use crate::text::quote::shell_word;
 use crate::text::shorten::cut_chars;
@@ -13,25 +14,27 @@ const SHOWN_LINES: usize = 12;
 /// The folder of a run without `--project-dir`.
 const DEFAULT_FOLDER: &str = "workspace";
 
-/// What `status` prints of a workflow.
-pub(crate) fn workflow_table(state: &WorkflowState) -> String {
-    let agents = state
-        .agents
-        .iter()
-        .map(|agent| ("agent", agent_text(agent)));
+/// What `status` prints of a workflow, beside where it stands and the command that goes on.
+pub(super) fn workflow_rows(state: &WorkflowState, run: &KnownRun) -> Vec<Row> {
+    let is_running = matches!(run.standing, Standing::Running(_));
+    let agents = state.agents.iter();
+    let agents = agents.map(|agent| ("agent", agent_text(agent, is_running)));
     let results = state
         .results
         .iter()
         .map(|(id, payload)| ("result", format!("{}: {}", escaped(id), short(payload))));
-    let rows = run_rows(state).into_iter().chain(agents).chain(results);
-    rows.map(|(name, value)| row(name, &value)).collect()
+    let rows = run_rows(state, run).into_iter().chain(agents);
+    rows.chain(results).collect()
 }
 
-fn run_rows(state: &WorkflowState) -> Vec<(&'static str, String)> {
-    let usage = &state.usage;
-    let (input, output) = (usage.input_tokens, usage.output_tokens);
+fn run_rows(state: &WorkflowState, run: &KnownRun) -> Vec<Row> {
     let folder = state.options.project_dir.as_deref();
-    let mut rows = vec![("state", state.state.name().to_owned())];
+    // A state that was saved while the run went on does not know how that ended.
+    let word = match state.state {
+        WorkflowPhase::Running => run.standing.word(),
+        phase => phase.name(),
+    };
+    let mut rows = vec![("state", word.to_owned())];
     rows.extend(state.reason.map(|reason| ("reason", reason.to_string())));
     rows.extend([
         ("run", state.run_id.clone()),
@@ -39,10 +42,8 @@ fn run_rows(state: &WorkflowState) -> Vec<(&'static str, String)> {
         ("folder", escaped(folder.unwrap_or(DEFAULT_FOLDER))),
     ]);
     rows.extend(state.input.as_deref().map(|input| ("input", short(input))));
+    rows.extend(usage_rows(run));
     rows.extend([
-        ("model calls", usage.llm_calls.to_string()),
-        ("tokens", format!("{input} in, {output} out")),
-        ("cost", cost(usage)),
         ("begun", state.created_at.clone()),
         ("updated", state.updated_at.clone()),
         ("log", format!("logs/{}.log", state.run_id)),
@@ -51,10 +52,11 @@ fn run_rows(state: &WorkflowState) -> Vec<(&'static str, String)> {
 }
 
 /// An agent with its status and state, and below them what else there is to know, indented.
-fn agent_text(agent: &AgentState) -> String {
+fn agent_text(agent: &AgentState, is_running: bool) -> String {
     let (id, current) = (escaped(&agent.id), escaped(&agent.current_state));
     let mut text = match agent.status {
-        AgentStatus::Running => format!("{id}: running, at {current}"),
+        AgentStatus::Running if is_running => format!("{id}: running, at {current}"),
+        AgentStatus::Running => format!("{id}: stopped at {current}"),
         AgentStatus::Waiting => format!("{id}: waiting for workers, then {current}"),
         AgentStatus::Asking => format!("{id}: asking, then {current}"),
         AgentStatus::Paused => format!("{id}: paused at {current}"),
@@ -110,8 +112,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cli::known_run::SavedState;
+    use crate::cli::run_facts::RunFacts;
+    use crate::cli::status::row;
+    use crate::state::lock_holder::LockHolder;
     use crate::state::reason::Reason;
-    use crate::state::workflow::{NewWorkflow, StackFrame, WorkflowOptions, WorkflowPhase};
+    use crate::state::workflow::{NewWorkflow, StackFrame, WorkflowOptions};
+
+    /// The rows of a run whose log is missing and that a process works on, or not.
+    fn workflow_table(state: &WorkflowState, is_running: bool) -> String {
+        let saved = SavedState::Workflow(Box::new(state.clone()));
+        let run = KnownRun::new("r1".into(), Some(saved), true, RunFacts::default());
+        let holder = is_running.then(|| LockHolder {
+            pid: 7,
+            since: None,
+        });
+        let rows = workflow_rows(state, &run.placed(holder.as_ref()));
+        rows.iter().map(|(name, value)| row(name, value)).collect()
+    }
 
     fn state(input: Option<&str>, agents: Vec<AgentState>) -> WorkflowState {
         let new = NewWorkflow {
@@ -189,14 +207,14 @@ agent        main_w2: failed at N.md
                error: exit code 3
 result       main_w3: done
 ";
-        assert_eq!(workflow_table(&state), expected);
+        assert_eq!(workflow_table(&state, false), expected);
     }
 
     #[test]
     fn a_new_run_has_neither_reason_nor_input() {
         let mut state = state(None, vec![agent("main", AgentStatus::Running, None)]);
         state.options.project_dir = Some("/srv/project".into());
-        let text = workflow_table(&state);
+        let text = workflow_table(&state, true);
         assert!(
             !text.contains("reason") && !text.contains("input "),
             "{text}"
@@ -206,6 +224,12 @@ result       main_w3: done
             text.ends_with("agent        main: running, at N.md\n"),
             "{text}"
         );
+        let text = workflow_table(&state, false);
+        assert!(
+            text.ends_with("agent        main: stopped at N.md\n"),
+            "{text}"
+        );
+        assert!(!text.to_lowercase().contains("running"), "{text}");
     }
 
     #[test]
@@ -217,7 +241,7 @@ result       main_w3: done
         ];
         let mut state = state(Some(&long), agents);
         state.results.insert("main_w2".into(), long.clone());
-        let text = workflow_table(&state);
+        let text = workflow_table(&state, false);
         assert_eq!(text.matches("line\n").count(), 1000 + SHOWN_LINES);
         assert!(text.contains("... 988 more lines\n"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() < 230));
@@ -239,7 +263,7 @@ result       main_w3: done
             state.workflow.clone_from(&text);
             state.options.project_dir = Some(text.clone());
             state.results.insert(text.clone(), text.clone());
-            let table = workflow_table(&state);
+            let table = workflow_table(&state, false);
             prop_assert!(table.chars().all(|c| c == '\n' || c == '\t' || !c.is_control()), "{:?}", table);
             prop_assert_eq!(table.lines().filter(|line| line.starts_with("state")).count(), 1, "{}", table);
         }

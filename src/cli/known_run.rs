@@ -1,0 +1,296 @@
+//! A run of a root, by its state and its log: where it stands, what it used, how it began.
+//!
+//! Of a build `state.json` is written before the log, of a workflow after it; so a state that is over decides for a build,
+//! and otherwise the end in the log.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use crate::build::attempts::whole_cause;
+use crate::build::checks::runners::causes;
+use crate::cli::run_facts::{EndKind, FailedOutput, RunEnd, RunFacts};
+use crate::conversation::budget::Budget;
+use crate::conversation::usage::UsageLog;
+use crate::error::{Error, Result};
+use crate::state::lock_holder::LockHolder;
+use crate::state::phase::Phase;
+use crate::state::run::{RunKind, RunState, UsageTotals, is_run_id};
+use crate::state::store::{LOGS, LoadedState, Root};
+use crate::state::workflow::{WorkflowPhase, WorkflowState};
+
+/// A state that could be read.
+#[derive(Debug)]
+pub(super) enum SavedState {
+    Build(Box<RunState>),
+    Workflow(Box<WorkflowState>),
+}
+
+impl SavedState {
+    pub(super) fn of(loaded: LoadedState) -> Option<SavedState> {
+        match loaded {
+            LoadedState::Build(state) => Some(SavedState::Build(state)),
+            LoadedState::Workflow(state) => Some(SavedState::Workflow(state)),
+            LoadedState::Nothing | LoadedState::Corrupt(_) | LoadedState::CorruptWorkflow(_) => {
+                None
+            }
+        }
+    }
+
+    pub(super) fn run_id(&self) -> &str {
+        match self {
+            SavedState::Build(state) => &state.run_id,
+            SavedState::Workflow(state) => &state.run_id,
+        }
+    }
+
+    fn usage(&self) -> &UsageTotals {
+        match self {
+            SavedState::Build(state) => &state.usage,
+            SavedState::Workflow(state) => &state.usage,
+        }
+    }
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Standing {
+    Running(LockHolder),
+    Interrupted(RunEnd),
+    /// The log has no end of the last process.
+    Killed,
+    Paused(RunEnd),
+    Succeeded,
+    Failed,
+    /// Not over, and the log cannot be read.
+    Unknown,
+}
+
+impl Standing {
+    /// The word of the column `outcome`.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Standing::Running(_) => "RUNNING",
+            Standing::Interrupted(_) => "INTERRUPTED",
+            Standing::Killed | Standing::Unknown => "KILLED",
+            Standing::Paused(_) => "PAUSED",
+            Standing::Succeeded => "SUCCESS",
+            Standing::Failed => "FAILED",
+        }
+    }
+}
+
+/// A run of a root.
+#[derive(Debug)]
+pub(super) struct KnownRun {
+    pub run_id: String,
+    /// `state.json`, or the state that was kept.
+    pub state: Option<SavedState>,
+    /// Whether `state.json` is of this run.
+    pub is_current: bool,
+    pub facts: RunFacts,
+    pub standing: Standing,
+}
+
+impl KnownRun {
+    /// The run that `state.json` is of. A log that cannot be read is as good as none.
+    pub(super) fn current(root: &Root, state: SavedState) -> KnownRun {
+        let run_id = state.run_id().to_owned();
+        let facts = RunFacts::of_run(root, &run_id).unwrap_or_default();
+        KnownRun::new(run_id, Some(state), true, facts).placed(root.lock_holder().as_ref())
+    }
+
+    /// A run with its facts; where it stands has to follow.
+    pub(super) fn new(
+        run_id: String,
+        state: Option<SavedState>,
+        is_current: bool,
+        facts: RunFacts,
+    ) -> KnownRun {
+        KnownRun {
+            run_id,
+            state,
+            is_current,
+            facts,
+            standing: Standing::Unknown,
+        }
+    }
+
+    /// Decides where it stands; `holder` is the process that works in the root.
+    pub(super) fn placed(mut self, holder: Option<&LockHolder>) -> KnownRun {
+        self.standing = self.standing_with(holder);
+        if !matches!(self.standing, Standing::Running(_)) {
+            self.facts.usage.end_process();
+        }
+        if let Some(state) = &self.state {
+            self.facts.usage.raise_to(state.usage());
+        }
+        self
+    }
+
+    fn standing_with(&self, holder: Option<&LockHolder>) -> Standing {
+        if let Some(SavedState::Build(state)) = &self.state {
+            match state.phase {
+                Phase::Success => return Standing::Succeeded,
+                Phase::Failed => return Standing::Failed,
+                Phase::Init | Phase::Generating | Phase::Testing | Phase::Patching => {}
+            }
+        }
+        match (&self.facts.end, holder.filter(|holder| self.is_of(holder))) {
+            (Some(end), _) => ended(end),
+            (None, Some(holder)) => Standing::Running(holder.clone()),
+            (None, None) if self.facts.last_start.is_some() => Standing::Killed,
+            (None, None) => self.standing_of_state(),
+        }
+    }
+
+    /// Whether the process works on this run: on that of `state.json`, or on one that it has begun since it has the lock.
+    fn is_of(&self, holder: &LockHolder) -> bool {
+        let began = self.facts.last_start.as_deref();
+        self.is_current || began.is_some() && began >= holder.since.as_deref()
+    }
+
+    fn standing_of_state(&self) -> Standing {
+        match &self.state {
+            Some(SavedState::Workflow(state)) => match state.state {
+                WorkflowPhase::Success => Standing::Succeeded,
+                WorkflowPhase::Failed => Standing::Failed,
+                WorkflowPhase::Running | WorkflowPhase::Paused => Standing::Unknown,
+            },
+            Some(SavedState::Build(_)) | None => Standing::Unknown,
+        }
+    }
+
+    pub(super) fn kind(&self) -> RunKind {
+        match &self.state {
+            Some(SavedState::Build(_)) => RunKind::Build,
+            Some(SavedState::Workflow(_)) => RunKind::Workflow,
+            None => self.facts.kind(),
+        }
+    }
+
+    /// The spec, or the start state of a workflow.
+    pub(super) fn spec_file(&self) -> &str {
+        match &self.state {
+            Some(SavedState::Build(state)) => &state.spec_file,
+            Some(SavedState::Workflow(state)) => &state.workflow,
+            None => {
+                let start = self.facts.start.as_ref();
+                start.map_or("unknown", |start| &start.spec_file)
+            }
+        }
+    }
+
+    pub(super) fn started_at(&self) -> &str {
+        match (&self.facts.start, &self.state) {
+            (Some(start), _) => &start.ts,
+            (None, Some(SavedState::Build(state))) => &state.created_at,
+            (None, Some(SavedState::Workflow(state))) => &state.created_at,
+            (None, None) => self.facts.updated.as_deref().unwrap_or_default(),
+        }
+    }
+
+    /// Why it is over, paused or interrupted.
+    pub(super) fn reason(&self) -> Option<String> {
+        let of_state = match &self.state {
+            Some(SavedState::Build(state)) => state.reason,
+            Some(SavedState::Workflow(state)) => state.reason,
+            None => None,
+        };
+        match &self.standing {
+            Standing::Running(_) | Standing::Killed | Standing::Unknown => None,
+            Standing::Interrupted(end) | Standing::Paused(end) => Some(end.reason.clone()),
+            Standing::Succeeded | Standing::Failed => {
+                let of_log = || self.facts.end.as_ref().map(|end| end.reason.clone());
+                of_state.map(|reason| reason.to_string()).or_else(of_log)
+            }
+        }
+    }
+
+    /// The highest attempt that was tested; 0 of a workflow.
+    pub(super) fn attempts(&self) -> u32 {
+        match &self.state {
+            Some(SavedState::Build(state)) if self.facts.is_empty() => {
+                let was_tested = state.last_test_exit_code.is_some();
+                let is_untested = state.phase == Phase::Testing;
+                u32::from(was_tested) * (state.retry_count + 1 - u32::from(is_untested))
+            }
+            _ if self.kind() == RunKind::Workflow => 0,
+            _ => self.facts.tested,
+        }
+    }
+
+    pub(super) fn usage(&self) -> UsageTotals {
+        let is_known = match &self.state {
+            Some(state) => state.usage().cost_usd.is_some(),
+            None => self.facts.price_is_known,
+        };
+        self.facts.usage.totals(is_known)
+    }
+
+    /// What is left of the budget, in words.
+    pub(super) fn budget_left(&self) -> Option<String> {
+        let limits = self.facts.budget?;
+        let (tokens, usd) = used(&self.facts.usage);
+        let of_usd = |limit: f64| format!("{:.4} of {limit:.4} USD left", (limit - usd).max(0.0));
+        let of_tokens = |limit: u64| {
+            let left = limit.saturating_sub(tokens);
+            format!("{left} of {limit} tokens left")
+        };
+        let parts = [limits.usd.map(of_usd), limits.tokens.map(of_tokens)];
+        Some(parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+
+    /// The first cause of the failure of the last round, uncut.
+    pub(super) fn cause(&self) -> Option<String> {
+        let listed = match &self.state {
+            Some(SavedState::Build(state)) => whole_cause(&state.last_test_output),
+            Some(SavedState::Workflow(_)) | None => None,
+        };
+        match listed {
+            Some(cause) => Some(cause.to_owned()),
+            None => self.facts.failure.as_ref().map(printed_cause),
+        }
+    }
+}
+
+/// What counts against the budget: tokens and USD.
+fn used(usage: &UsageLog) -> (u64, f64) {
+    Budget::default().used(usage)
+}
+
+fn ended(end: &RunEnd) -> Standing {
+    match end.kind {
+        EndKind::Succeeded => Standing::Succeeded,
+        EndKind::Failed => Standing::Failed,
+        EndKind::Paused => Standing::Paused(end.clone()),
+        EndKind::Interrupted => Standing::Interrupted(end.clone()),
+    }
+}
+
+fn printed_cause(failed: &FailedOutput) -> String {
+    let headline = format!("check {}: {}", failed.check, failed.problem);
+    match causes(&failed.stdout, &failed.stderr).into_iter().next() {
+        Some(cause) => cause.text,
+        None => headline,
+    }
+}
+
+/// The ids of the runs that a root has logs or kept states of.
+pub(super) fn logged_runs(root: &Root) -> Result<BTreeSet<String>> {
+    let logs = root.join(LOGS);
+    let entries = match std::fs::read_dir(&logs) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => return Err(Error::io("read", &logs, error)),
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    Ok(names
+        .filter_map(|name| {
+            let name = name.to_str()?;
+            let id = name.strip_suffix(".log").unwrap_or(name);
+            // A folder has debug files as well.
+            let is_run = is_run_id(id) && (id != name || root.load_kept_state(id).is_some());
+            is_run.then(|| id.to_owned())
+        })
+        .collect())
+}

@@ -1,0 +1,133 @@
+//! What each agent of a run does at the end of its log.
+
+use std::collections::BTreeMap;
+
+use crate::cli::run_facts::lines::{ErrorLine, RetryLine, StateLine, ToolLine, parse};
+use crate::conversation::usage::MODEL_ERROR;
+use crate::events::MAIN_AGENT;
+use crate::state::phase::Phase;
+use crate::text::invisible::escaped;
+
+/// The last activity of each agent.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::cli) struct Activities {
+    of_agents: BTreeMap<String, Activity>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Activity {
+    /// The phase or state.
+    state: String,
+    is_script: bool,
+    step: Step,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Step {
+    /// Between the others, or before the first.
+    #[default]
+    Other,
+    Model,
+    /// Before a request is sent again.
+    Delay,
+    Tool(String),
+    Check(String),
+}
+
+impl Activities {
+    /// Applies a line; returns whether it could be parsed.
+    pub(super) fn apply(&mut self, event: &str, line: &[u8]) -> bool {
+        self.try_apply(event, line).is_some()
+    }
+
+    fn try_apply(&mut self, event: &str, line: &[u8]) -> Option<()> {
+        match event {
+            "StateStarted" => {
+                let state: StateLine = parse(line)?;
+                let activity = Activity {
+                    state: state.state_name,
+                    is_script: state.state_type == "script",
+                    step: Step::Other,
+                };
+                self.of_agents.insert(state.agent_id, activity);
+            }
+            "ModelRequested" | "ModelRetried" => {
+                self.set(&parse::<RetryLine>(line)?.agent_id, Step::Model);
+            }
+            "ErrorOccurred" => {
+                let error: ErrorLine = parse(line)?;
+                if error.error_type == MODEL_ERROR && error.is_retryable {
+                    self.set(&error.agent_id, Step::Delay);
+                }
+            }
+            "ToolCalled" => {
+                let ToolLine {
+                    agent_id,
+                    tool_name,
+                } = parse(line)?;
+                self.set(&agent_id, Step::Tool(tool_name));
+            }
+            "ToolInvocation" => {
+                let ToolLine {
+                    agent_id,
+                    tool_name,
+                } = parse(line)?;
+                self.set(&agent_id, Step::Check(tool_name));
+            }
+            "ModelAnswered" | "ToolReturned" | "ScriptOutput" => {
+                self.set(&parse::<ToolLine>(line)?.agent_id, Step::Other);
+            }
+            "StateCompleted" | "AgentTerminated" | "AgentPaused" | "AgentFailed" => {
+                self.of_agents.remove(&parse::<RetryLine>(line)?.agent_id);
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn set(&mut self, agent_id: &str, step: Step) {
+        if let Some(activity) = self.of_agents.get_mut(agent_id) {
+            activity.step = step;
+        }
+    }
+
+    /// A sentence for each agent that works; of a build it has no subject.
+    pub(in crate::cli) fn sentences(&self) -> Vec<String> {
+        let is_build =
+            |agent: &str, activity: &Activity| agent == MAIN_AGENT && activity.phase().is_some();
+        let of_agents = self.of_agents.iter();
+        of_agents
+            .map(|(agent, activity)| match is_build(agent, activity) {
+                true => activity.text(),
+                false => format!("{} {}", escaped(agent), activity.text()),
+            })
+            .collect()
+    }
+}
+
+impl Activity {
+    fn phase(&self) -> Option<Phase> {
+        Phase::of_name(&self.state)
+    }
+
+    fn text(&self) -> String {
+        let place = match self.phase() {
+            Some(_) => String::new(),
+            None => format!(" at {}", escaped(&self.state)),
+        };
+        match &self.step {
+            Step::Model => format!("waits for the model{place}"),
+            Step::Delay => format!("waits before it asks the model again{place}"),
+            Step::Tool(name) => format!("runs the tool {}{place}", escaped(name)),
+            Step::Check(name) => format!("runs check {}{place}", escaped(name)),
+            Step::Other if self.is_script => format!("runs {}", escaped(&self.state)),
+            Step::Other => match self.phase() {
+                Some(Phase::Init) => "prepares the workspace".into(),
+                Some(Phase::Generating | Phase::Patching) => "writes files".into(),
+                Some(Phase::Testing) => "tests".into(),
+                Some(Phase::Success | Phase::Failed) => "ends".into(),
+                None => format!("is{place}"),
+            },
+        }
+    }
+}
