@@ -2,7 +2,6 @@
 //! round.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufRead};
 
 use serde::Serialize;
 
@@ -35,22 +34,6 @@ pub struct CheckResult {
 }
 
 impl Rounds {
-    /// Reads the rounds of a log that may be written to at the same time; a line that is not whole is skipped.
-    pub fn of_log(log: impl BufRead) -> Rounds {
-        let mut rounds = Rounds::default();
-        let is_of_a_round = |line: &String| {
-            ["\"event\":\"ScriptOutput\"", "\"event\":\"StateStarted\""]
-                .iter()
-                .any(|word| line.contains(word))
-        };
-        for line in log.lines().map_while(io::Result::ok).filter(is_of_a_round) {
-            if let Ok(event) = serde_json::from_str::<Event>(&line) {
-                rounds.apply(&event);
-            }
-        }
-        rounds
-    }
-
     /// Checks that run before the first request do not count as a round.
     pub fn apply(&mut self, event: &Event) {
         match event {

@@ -9,6 +9,7 @@ use std::io;
 use crate::build::attempts::whole_cause;
 use crate::build::checks::runners::causes;
 use crate::cli::run_facts::{EndKind, FailedOutput, RunEnd, RunFacts};
+use crate::cli::uncut::uncut;
 use crate::conversation::budget::Budget;
 use crate::conversation::usage::UsageLog;
 use crate::error::{Error, Result};
@@ -17,6 +18,9 @@ use crate::state::phase::Phase;
 use crate::state::run::{RunKind, RunState, UsageTotals, is_run_id};
 use crate::state::store::{LOGS, LoadedState, Root};
 use crate::state::workflow::{WorkflowPhase, WorkflowState};
+
+/// How many printed lines are shown of a check without causes.
+const SHOWN_LINES: usize = 12;
 
 /// A state that could be read.
 #[derive(Debug)]
@@ -246,10 +250,13 @@ impl KnownRun {
             Some(SavedState::Build(state)) => whole_cause(&state.last_test_output),
             Some(SavedState::Workflow(_)) | None => None,
         };
-        match listed {
-            Some(cause) => Some(cause.to_owned()),
-            None => self.facts.failure.as_ref().map(printed_cause),
-        }
+        let failure = self.facts.failure.as_ref();
+        let cause = match listed {
+            Some(cause) => cause.to_owned(),
+            None => printed_cause(failure?),
+        };
+        let streams = failure.map_or(["", ""], |failed| [&failed.stdout, &failed.stderr]);
+        Some(uncut(&cause, &streams))
     }
 }
 
@@ -267,12 +274,28 @@ fn ended(end: &RunEnd) -> Standing {
     }
 }
 
+/// The first cause in what a check printed; without any, its problem and the first lines.
 fn printed_cause(failed: &FailedOutput) -> String {
-    let headline = format!("check {}: {}", failed.check, failed.problem);
-    match causes(&failed.stdout, &failed.stderr).into_iter().next() {
-        Some(cause) => cause.text,
-        None => headline,
+    let FailedOutput {
+        check,
+        problem,
+        stdout,
+        stderr,
+    } = failed;
+    if let Some(cause) = causes(stdout, stderr).into_iter().next() {
+        return cause.text;
     }
+    let mut text = format!("check {check} failed: {problem}");
+    let printed = stderr.lines().chain(stdout.lines());
+    let printed: Vec<&str> = printed.filter(|line| !line.trim().is_empty()).collect();
+    for line in printed.iter().take(SHOWN_LINES) {
+        text += &format!("\n{line}");
+    }
+    if printed.len() > SHOWN_LINES {
+        let more = printed.len() - SHOWN_LINES;
+        text += &format!("\n… {more} more lines in the log");
+    }
+    text
 }
 
 /// The ids of the runs that a root has logs or kept states of.

@@ -32,6 +32,7 @@ mod serve;
 mod status;
 mod table;
 mod target;
+mod uncut;
 mod wiring;
 mod workflow;
 pub(crate) mod workflow_sandbox;
