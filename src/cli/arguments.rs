@@ -34,7 +34,7 @@ pub(super) enum CliCommand {
     /// Build what a spec describes, or run a workflow; resumes a run that was stopped
     #[command(after_help = EXIT_CODES)]
     Run(Box<RunArguments>),
-    /// Show where the run in this root stands, and the command that goes on
+    /// Show the state of the run in this root, and the command that goes on
     Status {
         /// An older run: its id, or the first 4 characters or more
         #[arg(long, value_name = "ID")]

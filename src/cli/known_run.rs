@@ -1,4 +1,4 @@
-//! A run of a root, by its state and its log: where it stands, what it used, how it began.
+//! A run of a root, by its state and its log: its status, what it used, how it began.
 //!
 //! Of a build `state.json` is written before the log, of a workflow after it; so a state that is over decides for a build,
 //! and otherwise the end in the log.
@@ -55,9 +55,9 @@ impl SavedState {
     }
 }
 
-/// Where a run stands.
+/// Whether a run is under way, stopped or over.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Standing {
+pub(super) enum RunStatus {
     Running(LockHolder),
     Interrupted(RunEnd),
     /// The log has no end of the last process.
@@ -69,16 +69,16 @@ pub(super) enum Standing {
     Unknown,
 }
 
-impl Standing {
+impl RunStatus {
     /// The word of the column `outcome`.
     pub(super) fn word(&self) -> &'static str {
         match self {
-            Standing::Running(_) => "RUNNING",
-            Standing::Interrupted(_) => "INTERRUPTED",
-            Standing::Killed | Standing::Unknown => "KILLED",
-            Standing::Paused(_) => "PAUSED",
-            Standing::Succeeded => "SUCCESS",
-            Standing::Failed => "FAILED",
+            RunStatus::Running(_) => "RUNNING",
+            RunStatus::Interrupted(_) => "INTERRUPTED",
+            RunStatus::Killed | RunStatus::Unknown => "KILLED",
+            RunStatus::Paused(_) => "PAUSED",
+            RunStatus::Succeeded => "SUCCESS",
+            RunStatus::Failed => "FAILED",
         }
     }
 }
@@ -92,7 +92,7 @@ pub(super) struct KnownRun {
     /// Whether `state.json` is of this run.
     pub is_current: bool,
     pub facts: RunFacts,
-    pub standing: Standing,
+    pub status: RunStatus,
 }
 
 impl KnownRun {
@@ -100,10 +100,10 @@ impl KnownRun {
     pub(super) fn current(root: &Root, state: SavedState) -> KnownRun {
         let run_id = state.run_id().to_owned();
         let facts = RunFacts::of_run(root, &run_id).unwrap_or_default();
-        KnownRun::new(run_id, Some(state), true, facts).placed(root.lock_holder().as_ref())
+        KnownRun::new(run_id, Some(state), true, facts).with_status(root.lock_holder().as_ref())
     }
 
-    /// A run with its facts; where it stands has to follow.
+    /// A run with its facts; `with_status` adds its status.
     pub(super) fn new(
         run_id: String,
         state: Option<SavedState>,
@@ -115,14 +115,14 @@ impl KnownRun {
             state,
             is_current,
             facts,
-            standing: Standing::Unknown,
+            status: RunStatus::Unknown,
         }
     }
 
-    /// Decides where it stands; `holder` is the process that works in the root.
-    pub(super) fn placed(mut self, holder: Option<&LockHolder>) -> KnownRun {
-        self.standing = self.standing_with(holder);
-        if !matches!(self.standing, Standing::Running(_)) {
+    /// Decides its status; `holder` is the process that works in the root.
+    pub(super) fn with_status(mut self, holder: Option<&LockHolder>) -> KnownRun {
+        self.status = self.status_with(holder);
+        if !matches!(self.status, RunStatus::Running(_)) {
             self.facts.usage.end_process();
         }
         if let Some(state) = &self.state {
@@ -131,19 +131,19 @@ impl KnownRun {
         self
     }
 
-    fn standing_with(&self, holder: Option<&LockHolder>) -> Standing {
+    fn status_with(&self, holder: Option<&LockHolder>) -> RunStatus {
         if let Some(SavedState::Build(state)) = &self.state {
             match state.phase {
-                Phase::Success => return Standing::Succeeded,
-                Phase::Failed => return Standing::Failed,
+                Phase::Success => return RunStatus::Succeeded,
+                Phase::Failed => return RunStatus::Failed,
                 Phase::Init | Phase::Generating | Phase::Testing | Phase::Patching => {}
             }
         }
         match (&self.facts.end, holder.filter(|holder| self.is_of(holder))) {
             (Some(end), _) => ended(end),
-            (None, Some(holder)) => Standing::Running(holder.clone()),
-            (None, None) if self.facts.last_start.is_some() => Standing::Killed,
-            (None, None) => self.standing_of_state(),
+            (None, Some(holder)) => RunStatus::Running(holder.clone()),
+            (None, None) if self.facts.last_start.is_some() => RunStatus::Killed,
+            (None, None) => self.status_of_state(),
         }
     }
 
@@ -153,14 +153,14 @@ impl KnownRun {
         self.is_current || began.is_some() && began >= holder.since.as_deref()
     }
 
-    fn standing_of_state(&self) -> Standing {
+    fn status_of_state(&self) -> RunStatus {
         match &self.state {
             Some(SavedState::Workflow(state)) => match state.state {
-                WorkflowPhase::Success => Standing::Succeeded,
-                WorkflowPhase::Failed => Standing::Failed,
-                WorkflowPhase::Running | WorkflowPhase::Paused => Standing::Unknown,
+                WorkflowPhase::Success => RunStatus::Succeeded,
+                WorkflowPhase::Failed => RunStatus::Failed,
+                WorkflowPhase::Running | WorkflowPhase::Paused => RunStatus::Unknown,
             },
-            Some(SavedState::Build(_)) | None => Standing::Unknown,
+            Some(SavedState::Build(_)) | None => RunStatus::Unknown,
         }
     }
 
@@ -200,10 +200,10 @@ impl KnownRun {
             Some(SavedState::Workflow(state)) => state.reason,
             None => None,
         };
-        match &self.standing {
-            Standing::Running(_) | Standing::Killed | Standing::Unknown => None,
-            Standing::Interrupted(end) | Standing::Paused(end) => Some(end.reason.clone()),
-            Standing::Succeeded | Standing::Failed => {
+        match &self.status {
+            RunStatus::Running(_) | RunStatus::Killed | RunStatus::Unknown => None,
+            RunStatus::Interrupted(end) | RunStatus::Paused(end) => Some(end.reason.clone()),
+            RunStatus::Succeeded | RunStatus::Failed => {
                 let of_log = || self.facts.end.as_ref().map(|end| end.reason.clone());
                 of_state.map(|reason| reason.to_string()).or_else(of_log)
             }
@@ -265,12 +265,12 @@ fn used(usage: &UsageLog) -> (u64, f64) {
     Budget::default().used(usage)
 }
 
-fn ended(end: &RunEnd) -> Standing {
+fn ended(end: &RunEnd) -> RunStatus {
     match end.kind {
-        EndKind::Succeeded => Standing::Succeeded,
-        EndKind::Failed => Standing::Failed,
-        EndKind::Paused => Standing::Paused(end.clone()),
-        EndKind::Interrupted => Standing::Interrupted(end.clone()),
+        EndKind::Succeeded => RunStatus::Succeeded,
+        EndKind::Failed => RunStatus::Failed,
+        EndKind::Paused => RunStatus::Paused(end.clone()),
+        EndKind::Interrupted => RunStatus::Interrupted(end.clone()),
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn main(env: &CliEnv) -> Result<String> {
     let loaded = root.load()?;
     let has_run = !matches!(loaded, LoadedState::Nothing);
     if let Err(error) = root.keep_state() {
-        // A reset may be what makes room on a full disk.
+        // On a full disk a reset is what frees space.
         print_stderr(&format!("warning: the state is not kept: {error}"));
     }
     let mut kept = None;

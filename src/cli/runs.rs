@@ -58,7 +58,7 @@ fn listed_runs(root: &Root) -> Result<Vec<ListedRun>> {
         };
         let facts = read_facts(root, &id);
         if !facts.is_empty() || state.is_some() {
-            let run = KnownRun::new(id, state, is_current, facts).placed(holder.as_ref());
+            let run = KnownRun::new(id, state, is_current, facts).with_status(holder.as_ref());
             runs.push(listed(&run));
         }
     }
@@ -84,7 +84,7 @@ fn listed(run: &KnownRun) -> ListedRun {
         kind: run.kind(),
         spec_file: run.spec_file().to_owned(),
         started_at: run.started_at().to_owned(),
-        outcome: run.standing.word(),
+        outcome: run.status.word(),
         reason: run.reason(),
         attempts: run.attempts(),
         cost_usd: run.usage().cost_usd,

@@ -1,9 +1,9 @@
-//! `status`: where the run of a root stands, what it used, why it failed, and the command that goes on. Takes no lock,
+//! `status`: what became of the run of a root, what it used, why it failed, and the command that goes on. Takes no lock,
 //! never waits, changes nothing.
 
 use crate::build::rounds::CheckResult;
 use crate::cli::env::CliEnv;
-use crate::cli::known_run::{KnownRun, SavedState, Standing, logged_runs};
+use crate::cli::known_run::{KnownRun, RunStatus, SavedState, logged_runs};
 use crate::cli::resume_command::{resume_saved_build, resume_saved_workflow};
 use crate::cli::run_facts::{RunEnd, RunFacts};
 use crate::cli::workflow_status::workflow_rows;
@@ -86,7 +86,7 @@ fn status_of(env: &CliEnv, root: &Root, id: &str, json: bool) -> Result<String> 
     let state = root.load_kept_state(&run_id).and_then(SavedState::of);
     let facts = RunFacts::of_run(root, &run_id).unwrap_or_default();
     let run = KnownRun::new(run_id, state, false, facts);
-    Ok(shown(&run.placed(root.lock_holder().as_ref()), env))
+    Ok(shown(&run.with_status(root.lock_holder().as_ref()), env))
 }
 
 /// The run that an id, or an unambiguous beginning of one, names.
@@ -122,7 +122,7 @@ fn resolve(root: &Root, current: Option<&str>, id: &str) -> Result<String> {
 
 /// The table of a run.
 fn shown(run: &KnownRun, env: &CliEnv) -> String {
-    let mut rows = vec![("status", standing(run))];
+    let mut rows = vec![("status", status_text(run))];
     match &run.state {
         Some(SavedState::Workflow(state)) => rows.extend(workflow_rows(state, run)),
         Some(SavedState::Build(state)) => rows.extend(build_rows(run, Some(state))),
@@ -132,10 +132,10 @@ fn shown(run: &KnownRun, env: &CliEnv) -> String {
     rows.iter().map(|(name, value)| row(name, value)).collect()
 }
 
-/// Where a run stands, in words.
-fn standing(run: &KnownRun) -> String {
-    match &run.standing {
-        Standing::Running(holder) => {
+/// The first row.
+fn status_text(run: &KnownRun) -> String {
+    match &run.status {
+        RunStatus::Running(holder) => {
             let since = holder.since.as_deref().map(|time| format!(", since {time}"));
             let place = format!("running (pid {}{})", holder.pid, since.unwrap_or_default());
             let mut doing = run.facts.activities.sentences().join("; ");
@@ -147,16 +147,16 @@ fn standing(run: &KnownRun) -> String {
                 false => format!("{place}: {doing}"),
             }
         }
-        Standing::Interrupted(end) => format!("{}, at {}", interrupt(end), end.at),
-        Standing::Killed => {
+        RunStatus::Interrupted(end) => format!("{}, at {}", interrupt(end), end.at),
+        RunStatus::Killed => {
             "killed: the process ended without an end in the log (kill -9, a power cut or a full disk)".into()
         }
-        Standing::Paused(end) => format!("paused ({}): {}", end.reason, end.message),
-        Standing::Succeeded | Standing::Failed => {
+        RunStatus::Paused(end) => format!("paused ({}): {}", end.reason, end.message),
+        RunStatus::Succeeded | RunStatus::Failed => {
             let reason = run.reason().map(|reason| format!(" ({reason})"));
-            format!("over: {}{}", run.standing.word(), reason.unwrap_or_default())
+            format!("over: {}{}", run.status.word(), reason.unwrap_or_default())
         }
-        Standing::Unknown => {
+        RunStatus::Unknown => {
             "stopped: its log is missing or cannot be read, so it is not known how".into()
         }
     }
@@ -237,7 +237,7 @@ fn result_rows(run: &KnownRun, state: Option<&RunState>) -> Vec<Row> {
 fn error_of(run: &KnownRun, state: Option<&RunState>) -> Option<String> {
     match state {
         Some(state) => state.last_error.clone(),
-        None if run.standing == Standing::Failed => {
+        None if run.status == RunStatus::Failed => {
             let end = run.facts.end.as_ref();
             end.map(|end| end.message.clone())
         }
@@ -265,12 +265,12 @@ fn tests(checks: &[CheckResult]) -> Option<String> {
 
 /// The command that goes on, of the run that `state.json` is of.
 fn next_command(run: &KnownRun, env: &CliEnv) -> Option<String> {
-    if !run.is_current || matches!(run.standing, Standing::Running(_)) {
+    if !run.is_current || matches!(run.status, RunStatus::Running(_)) {
         return None;
     }
-    let continues = match run.standing {
-        Standing::Succeeded => return None,
-        Standing::Failed => true,
+    let continues = match run.status {
+        RunStatus::Succeeded => return None,
+        RunStatus::Failed => true,
         _ => false,
     };
     match run.state.as_ref()? {

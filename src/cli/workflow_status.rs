@@ -1,6 +1,6 @@
 //! `status` of a workflow: the run, its agents and the results of those that have ended, in readable form.
 
-use crate::cli::known_run::{KnownRun, Standing};
+use crate::cli::known_run::{KnownRun, RunStatus};
 use crate::cli::status::{Row, usage_rows};
 use crate::state::workflow::{AgentState, AgentStatus, WorkflowPhase, WorkflowState};
 use crate::text::invisible::{escaped, printable};
@@ -14,9 +14,9 @@ const SHOWN_LINES: usize = 12;
 /// The folder of a run without `--project-dir`.
 const DEFAULT_FOLDER: &str = "workspace";
 
-/// What `status` prints of a workflow, beside where it stands and the command that goes on.
+/// What `status` prints of a workflow, beside its status and the command that goes on.
 pub(super) fn workflow_rows(state: &WorkflowState, run: &KnownRun) -> Vec<Row> {
-    let is_running = matches!(run.standing, Standing::Running(_));
+    let is_running = matches!(run.status, RunStatus::Running(_));
     let agents = state.agents.iter();
     let agents = agents.map(|agent| ("agent", agent_text(agent, is_running)));
     let results = state
@@ -31,7 +31,7 @@ fn run_rows(state: &WorkflowState, run: &KnownRun) -> Vec<Row> {
     let folder = state.options.project_dir.as_deref();
     // A state that was saved while the run went on does not know how that ended.
     let word = match state.state {
-        WorkflowPhase::Running => run.standing.word(),
+        WorkflowPhase::Running => run.status.word(),
         phase => phase.name(),
     };
     let mut rows = vec![("state", word.to_owned())];
@@ -127,7 +127,7 @@ mod tests {
             pid: 7,
             since: None,
         });
-        let rows = workflow_rows(state, &run.placed(holder.as_ref()));
+        let rows = workflow_rows(state, &run.with_status(holder.as_ref()));
         rows.iter().map(|(name, value)| row(name, value)).collect()
     }
 

@@ -26,7 +26,7 @@ impl Root {
     /// Copies `state.json` durably to the folder of its run in `logs/`. Does nothing without a run.
     pub(crate) fn keep_state(&self) -> Result<()> {
         let run_id = match self.load()? {
-            // It stands in for a state that could not be read; no run has this id.
+            // It replaces a state that could not be read; no run has this id.
             LoadedState::Build(state) if state.reason == Some(Reason::StateCorrupt) => {
                 return Ok(());
             }

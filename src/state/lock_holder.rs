@@ -11,7 +11,7 @@ use rustix::fs::{Stat, fstat, major, minor};
 
 use crate::state::store::{Root, is_alive, read_holder};
 
-/// How often the list is read: the kernel hands it out in pieces, and an entry can be missed between two of them.
+/// How often the list is read: the kernel gives it in pieces, and an entry can be missed between two of them.
 const READINGS: usize = 3;
 
 /// The process that works in a root.

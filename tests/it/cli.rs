@@ -78,6 +78,7 @@ fn help_and_version_go_to_stdout() {
         &["--help"][..],
         &["run", "--help"],
         &["status", "--help"],
+        &["runs", "--help"],
         &["reset", "--help"],
         &["lint", "--help"],
         &["diagram", "--help"],

@@ -147,6 +147,19 @@ fn the_log_page_has_every_field_of_the_state() {
     assert_eq!(set(code(&usage[1])), set(fields.keys()));
 }
 
+#[test]
+fn the_results_page_has_every_field_of_a_listed_run() {
+    let project = Project::new().file("flow/START.sh", "echo '<result>x</result>'");
+    project.run(&["run", "--workflow", "flow"]).exits(0);
+    let listed = project.run(&["runs", "--json"]).exits(0).stdout;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let rows = rows(&section("docs/results.md", "runs"));
+    assert_eq!(
+        set(rows.iter().flat_map(|row| code(&row[0]))),
+        keys(&listed[0])
+    );
+}
+
 /// The text of a page from a heading to the next one of its level.
 fn section(page: &str, heading: &str) -> String {
     let page = document(page);
@@ -253,6 +266,7 @@ fn the_command_page_has_every_option_and_variable() {
         &["--help"][..],
         &["run", "--help"],
         &["status", "--help"],
+        &["runs", "--help"],
         &["reset", "--help"],
         &["lint", "--help"],
         &["diagram", "--help"],

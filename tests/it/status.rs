@@ -1,4 +1,4 @@
-//! `status`: running, interrupted, killed, paused and over are told apart, with what was used, why it failed, and the
+//! `status`: running, interrupted, killed, paused and over are distinguished, with what was used, why it failed, and the
 //! command that goes on.
 
 use std::fs;
