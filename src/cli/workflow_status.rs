@@ -123,7 +123,7 @@ mod tests {
     fn workflow_table(state: &WorkflowState, is_running: bool) -> String {
         let saved = SavedState::Workflow(Box::new(state.clone()));
         let run = KnownRun::new("r1".into(), Some(saved), true, RunFacts::default());
-        let holder = is_running.then(|| LockHolder {
+        let holder = is_running.then_some(LockHolder {
             pid: 7,
             since: None,
         });

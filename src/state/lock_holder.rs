@@ -77,3 +77,48 @@ fn locking_process(list: &str, stat: &Stat, noted: Option<u32>) -> Option<u32> {
         is_it.then_some(pid)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_is_found_without_disturbing_a_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        assert_eq!(root.lock_holder(), None);
+        let lock = root.lock().unwrap();
+        let holder = root.lock_holder().unwrap();
+        assert_eq!(holder.pid, std::process::id());
+        assert!(holder.since.unwrap().starts_with("20"));
+        drop(lock);
+        // The file still names this process, which is alive.
+        assert_eq!(root.lock_holder(), None);
+        drop(root.lock().unwrap());
+    }
+
+    #[test]
+    fn a_lock_is_recognised_by_its_file_and_its_process() {
+        let file = tempfile::tempfile().unwrap();
+        let stat = fstat(&file).unwrap();
+        let device = format!("{:02x}:{:02x}", major(stat.st_dev), minor(stat.st_dev));
+        let inode = stat.st_ino;
+        let line = |kind: &str, pid: u32, device: &str| {
+            format!("7: {kind} {pid} {device}:{inode} 0 EOF\n")
+        };
+        let check = |list: String, expected: Option<u32>| {
+            assert_eq!(locking_process(&list, &stat, Some(12)), expected, "{list}");
+        };
+        let flock = "FLOCK  ADVISORY  WRITE";
+        check(line(flock, 11, &device), Some(11));
+        check(line(flock, 12, "ff:ff"), Some(12));
+        check(line(flock, 11, "ff:ff"), None);
+        check(line("POSIX  ADVISORY  WRITE", 11, &device), None);
+        check(line("-> FLOCK  ADVISORY  WRITE", 11, &device), None);
+        check(
+            line(flock, 11, &device).replace(&inode.to_string(), "1"),
+            None,
+        );
+        check("\n7:\nFLOCK\n7: FLOCK ADVISORY WRITE x y\n".into(), None);
+    }
+}
