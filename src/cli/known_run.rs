@@ -99,8 +99,16 @@ impl KnownRun {
     /// The run that `state.json` is of. A log that cannot be read is as good as none.
     pub(super) fn current(root: &Root, state: SavedState) -> KnownRun {
         let run_id = state.run_id().to_owned();
+        // A process may end or begin in between: its lock is looked for before its end is, and once more after that.
+        let holder = root.lock_holder();
         let facts = RunFacts::of_run(root, &run_id).unwrap_or_default();
-        KnownRun::new(run_id, Some(state), true, facts).with_status(root.lock_holder().as_ref())
+        let holder = holder.or_else(|| root.lock_holder());
+        let newer = facts.end.is_some().then(|| root.load().ok()).flatten();
+        let newer = newer.and_then(SavedState::of);
+        let state = newer
+            .filter(|newer| newer.run_id() == run_id)
+            .unwrap_or(state);
+        KnownRun::new(run_id, Some(state), true, facts).with_status(holder.as_ref())
     }
 
     /// A run with its facts; `with_status` adds its status.
@@ -147,10 +155,12 @@ impl KnownRun {
         }
     }
 
-    /// Whether the process works on this run: on that of `state.json`, or on one that it has begun since it has the lock.
+    /// Whether the process works on this run: it has recorded a start since it has the lock. `reset` holds the lock, too.
     fn is_of(&self, holder: &LockHolder) -> bool {
-        let began = self.facts.last_start.as_deref();
-        self.is_current || began.is_some() && began >= holder.since.as_deref()
+        match &self.facts.last_start {
+            Some(start) => Some(start) >= holder.since.as_ref(),
+            None => self.is_current,
+        }
     }
 
     fn status_of_state(&self) -> RunStatus {

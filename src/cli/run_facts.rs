@@ -15,7 +15,7 @@ use crate::build::rounds::{CheckResult, Rounds};
 use crate::cli::run_facts::activity::Activities;
 use crate::cli::run_facts::lines::{
     AnswerLine, CompletedLine, ErrorLine, RequestLine, RetryLine, StartLine, StateLine, StopLine,
-    TransitionLine, parse,
+    TransitionLine, event_name, parse, time_of,
 };
 use crate::conversation::usage::{MODEL_ERROR, UsageLog};
 use crate::events::{BudgetLimits, Event};
@@ -25,8 +25,6 @@ use crate::state::store::{LOGS, Root};
 
 /// A line longer than any that this program writes.
 const LINE_LIMIT: u64 = 512 << 20;
-/// Where in a line its event is named: after the time, the run and the number.
-const HEAD: usize = 256;
 
 /// The facts in the log of a run.
 #[derive(Debug, Default)]
@@ -294,18 +292,63 @@ fn open_log(root: &Root, run_id: &str) -> io::Result<File> {
     }
 }
 
-/// The name of a line's event.
-fn event_name(line: &[u8]) -> Option<&str> {
-    const KEY: &[u8] = b"\"event\":\"";
-    let head = &line[..line.len().min(HEAD)];
-    let start = memchr::memmem::find(head, KEY)? + KEY.len();
-    let length = memchr::memchr(b'"', &head[start..])?;
-    std::str::from_utf8(&head[start..start + length]).ok()
-}
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
 
-/// The time of a line, which it begins with.
-fn time_of(line: &[u8]) -> Option<&str> {
-    let rest = line.strip_prefix(b"{\"ts\":\"")?;
-    let length = memchr::memchr(b'"', &rest[..rest.len().min(HEAD)])?;
-    std::str::from_utf8(&rest[..length]).ok()
+    use super::*;
+
+    fn corpus(name: &str) -> Vec<u8> {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/log");
+        std::fs::read(folder.join(name)).unwrap()
+    }
+
+    fn facts(log: &[u8]) -> RunFacts {
+        RunFacts::read(log).unwrap()
+    }
+
+    #[test]
+    fn the_log_of_an_earlier_version_is_read() {
+        let facts = facts(&corpus("exhausted"));
+        assert_eq!(facts.kind(), RunKind::Build);
+        assert_eq!(facts.tested, 2);
+        let end = facts.end.unwrap();
+        assert_eq!(
+            (end.kind, end.reason.as_str()),
+            (EndKind::Failed, "retries_exhausted")
+        );
+        assert_eq!(
+            facts.start.unwrap().ts,
+            "2026-11-17T06:18:16.452Z".to_owned()
+        );
+        assert_eq!((facts.budget, facts.options.len()), (None, 0));
+    }
+
+    #[test]
+    fn the_log_of_a_workflow_is_recognised() {
+        let facts = facts(&corpus("workflow"));
+        assert_eq!(facts.kind(), RunKind::Workflow);
+        assert_eq!(facts.tested, 0);
+    }
+
+    #[test]
+    fn a_line_that_is_not_complete_is_not_applied() {
+        let log = corpus("exhausted");
+        let last = facts(&log[..log.len() - 1]);
+        assert_eq!(last.end, None);
+        assert!(last.last_start.is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn no_damage_makes_it_panic(at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            for name in ["exhausted", "workflow", "streamed"] {
+                let mut log = corpus(name);
+                let at = at.index(log.len());
+                let end = log.len().min(at + bytes.len() / 2);
+                log.splice(at..end, bytes.iter().copied());
+                facts(&log);
+            }
+        }
+    }
 }

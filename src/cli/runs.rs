@@ -58,10 +58,15 @@ fn listed_runs(root: &Root) -> Result<Vec<ListedRun>> {
         };
         let facts = read_facts(root, &id);
         if !facts.is_empty() || state.is_some() {
-            let run = KnownRun::new(id, state, is_current, facts).with_status(holder.as_ref());
-            runs.push(listed(&run));
+            runs.push(KnownRun::new(id, state, is_current, facts));
         }
     }
+    // A process may have begun after the first look.
+    let holder = holder.or_else(|| root.lock_holder());
+    let runs = runs.into_iter();
+    let mut runs: Vec<ListedRun> = runs
+        .map(|run| listed(&run.with_status(holder.as_ref())))
+        .collect();
     runs.sort_by(|a, b| (&a.started_at, &a.run_id).cmp(&(&b.started_at, &b.run_id)));
     Ok(runs)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::run_facts::lines::{ErrorLine, RetryLine, StateLine, ToolLine, parse};
+use crate::cli::run_facts::lines::{ErrorLine, StateLine, ToolLine, agent_of, parse};
 use crate::conversation::usage::MODEL_ERROR;
 use crate::events::MAIN_AGENT;
 use crate::state::phase::Phase;
@@ -52,7 +52,7 @@ impl Activities {
                 self.of_agents.insert(state.agent_id, activity);
             }
             "ModelRequested" | "ModelRetried" => {
-                self.set(&parse::<RetryLine>(line)?.agent_id, Step::Model);
+                self.set(&agent_of(line)?, Step::Model);
             }
             "ErrorOccurred" => {
                 let error: ErrorLine = parse(line)?;
@@ -75,10 +75,10 @@ impl Activities {
                 self.set(&agent_id, Step::Check(tool_name));
             }
             "ModelAnswered" | "ToolReturned" | "ScriptOutput" => {
-                self.set(&parse::<ToolLine>(line)?.agent_id, Step::Other);
+                self.set(&agent_of(line)?, Step::Other);
             }
             "StateCompleted" | "AgentTerminated" | "AgentPaused" | "AgentFailed" => {
-                self.of_agents.remove(&parse::<RetryLine>(line)?.agent_id);
+                self.of_agents.remove(&agent_of(line)?);
             }
             _ => {}
         }

@@ -6,6 +6,9 @@ use serde::de::DeserializeOwned;
 use crate::events::{BudgetLimits, Charge};
 use crate::llm::Answer;
 
+/// Where a line has its time, run, number, event and agent.
+const HEAD: usize = 256;
+
 /// A start of the run.
 #[derive(Debug, Clone, Deserialize)]
 pub(in crate::cli) struct StartLine {
@@ -104,4 +107,31 @@ pub(super) struct ToolLine {
 /// The fields of a line, if it has them.
 pub(super) fn parse<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     serde_json::from_slice(line).ok()
+}
+
+/// The event of a line.
+pub(super) fn event_name(line: &[u8]) -> Option<&str> {
+    text_after(line, b"\"event\":\"")
+}
+
+/// The time of a line, which it begins with.
+pub(super) fn time_of(line: &[u8]) -> Option<&str> {
+    text_after(line, b"{\"ts\":\"")
+}
+
+/// The agent of a line, the first field of its event; the line is parsed only where it is not at its beginning.
+pub(super) fn agent_of(line: &[u8]) -> Option<String> {
+    let found = text_after(line, b"\"agent_id\":\"").filter(|id| !id.contains('\\'));
+    match found {
+        Some(id) => Some(id.to_owned()),
+        None => parse(line).map(|RetryLine { agent_id }| agent_id),
+    }
+}
+
+/// The text from a key to the next quote, at the beginning of a line.
+fn text_after<'a>(line: &'a [u8], key: &[u8]) -> Option<&'a str> {
+    let head = &line[..line.len().min(HEAD)];
+    let start = memchr::memmem::find(head, key)? + key.len();
+    let length = memchr::memchr(b'"', &head[start..])?;
+    std::str::from_utf8(&head[start..start + length]).ok()
 }
