@@ -21,7 +21,7 @@ use crate::cli::wiring::{self, OpenedJournal};
 use crate::cli::workflow;
 use crate::conversation::log_state::LogState;
 use crate::error::{Error, Result};
-use crate::events::{BudgetLimits, Event, MAIN_AGENT};
+use crate::events::{BudgetLimits, Event, MAIN_AGENT, ReplacedRun};
 use crate::process::sandbox::probe::ProbeResult;
 use crate::state::phase::Phase;
 use crate::state::run::RunState;
@@ -140,27 +140,8 @@ fn start(
     let fresh = fresh.unwrap_or_default();
     let message = fresh_start::keep_what_was_there(config, run, &fresh)?;
     let context = &mut run.context;
-    let run_id = context.state.run_id.clone();
-    context.log.record_synced(Event::WorkflowStarted {
-        debug_dir: config.output.debug.then(|| format!("logs/{run_id}")),
-        workflow_id: run_id,
-        // The path that the programs of the run see.
-        scope_dir: context.root.real_path().display().to_string(),
-        spec_file: context.state.spec_file.clone(),
-        spec_hash: context.state.spec_hash.clone(),
-        provider: config.spec.generator.provider.name().into(),
-        model: config.model.name.clone(),
-        resumed: is_resumed,
-        version: env!("CARGO_PKG_VERSION").into(),
-        max_retries: Some(config.spec.max_retries),
-        replaces: fresh.replaced_run(),
-        continues: context.state.continues.clone(),
-        budget: budget_limits(&config.spec.budget),
-        options: config.options.clone(),
-        start_state: None,
-        input: None,
-        folder: None,
-    })?;
+    let started = start_event(config, context, is_resumed, fresh.replaced_run());
+    context.log.record_synced(started)?;
     match message {
         Some(message) if fresh.is_of_another_spec => context.log.note(message)?,
         Some(message) => context.log.progress(message)?,
@@ -173,6 +154,35 @@ fn start(
     fresh_start::begin_from_another_run(run, &fresh)?;
     run.context.save()?;
     if is_resumed { run.resume() } else { Ok(()) }
+}
+
+fn start_event(
+    config: &RunConfig,
+    context: &Context,
+    resumed: bool,
+    replaces: Option<ReplacedRun>,
+) -> Event {
+    let run_id = context.state.run_id.clone();
+    Event::WorkflowStarted {
+        debug_dir: config.output.debug.then(|| format!("logs/{run_id}")),
+        workflow_id: run_id,
+        // The path that the programs of the run see.
+        scope_dir: context.root.real_path().display().to_string(),
+        spec_file: context.state.spec_file.clone(),
+        spec_hash: context.state.spec_hash.clone(),
+        provider: config.spec.generator.provider.name().into(),
+        model: config.model.name.clone(),
+        resumed,
+        version: env!("CARGO_PKG_VERSION").into(),
+        max_retries: Some(config.spec.max_retries),
+        replaces,
+        continues: context.state.continues.clone(),
+        budget: budget_limits(&config.spec.budget),
+        options: config.options.clone(),
+        start_state: None,
+        input: None,
+        folder: None,
+    }
 }
 
 /// The limits of a budget, if it has any.

@@ -60,19 +60,13 @@ impl Activities {
                     self.set(&error.agent_id, Step::Delay);
                 }
             }
-            "ToolCalled" => {
-                let ToolLine {
-                    agent_id,
-                    tool_name,
-                } = parse(line)?;
-                self.set(&agent_id, Step::Tool(tool_name));
-            }
-            "ToolInvocation" => {
-                let ToolLine {
-                    agent_id,
-                    tool_name,
-                } = parse(line)?;
-                self.set(&agent_id, Step::Check(tool_name));
+            "ToolCalled" | "ToolInvocation" => {
+                let tool: ToolLine = parse(line)?;
+                let step = match event {
+                    "ToolCalled" => Step::Tool(tool.tool_name),
+                    _ => Step::Check(tool.tool_name),
+                };
+                self.set(&tool.agent_id, step);
             }
             "ModelAnswered" | "ToolReturned" | "ScriptOutput" => {
                 self.set(&agent_of(line)?, Step::Other);

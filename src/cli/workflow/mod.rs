@@ -178,39 +178,12 @@ fn start(
     run: &mut WorkflowRun,
     fresh: Option<Option<String>>,
 ) -> Result<()> {
-    let (context, state) = (&run.context, &run.state);
-    let run_id = state.run_id.clone();
     if fresh.is_some() {
         run.root.keep_state()?;
     }
-    let has_model = config.scope.has_markdown();
-    context.log.record_synced(Event::WorkflowStarted {
-        debug_dir: config.output.debug.then(|| format!("logs/{run_id}")),
-        workflow_id: run_id,
-        // The path that the programs of the run see.
-        scope_dir: run.root.real_path().display().to_string(),
-        spec_file: state.workflow.clone(),
-        spec_hash: String::new(),
-        provider: settings.provider.facts().name.into(),
-        model: match has_model {
-            true => context.models.settings.model_of(None),
-            false => String::new(),
-        },
-        resumed: fresh.is_none(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        max_retries: None,
-        replaces: None,
-        continues: None,
-        budget: settings.model.budget_usd.map(|usd| BudgetLimits {
-            usd: Some(usd),
-            tokens: None,
-        }),
-        // They are in `state.json`.
-        options: Vec::new(),
-        start_state: Some(config.start.clone()),
-        input: state.input.clone(),
-        folder: Some(settings.folder.display().to_string()),
-    })?;
+    let context = &run.context;
+    let started = start_event(config, settings, run, fresh.is_none());
+    context.log.record_synced(started)?;
     let log = context.log.for_agent(RUN_AGENT);
     if let Some(message) = fresh.flatten() {
         log.progress(message)?;
@@ -224,6 +197,43 @@ fn start(
         // Programs may write in the root; the state must stay covered in their sandbox from now on.
         true => run.root.keep_spare(),
         false => Ok(()),
+    }
+}
+
+fn start_event(
+    config: &WorkflowConfig,
+    settings: &RunSettings,
+    run: &WorkflowRun,
+    resumed: bool,
+) -> Event {
+    let (context, state) = (&run.context, &run.state);
+    let run_id = state.run_id.clone();
+    Event::WorkflowStarted {
+        debug_dir: config.output.debug.then(|| format!("logs/{run_id}")),
+        workflow_id: run_id,
+        // The path that the programs of the run see.
+        scope_dir: run.root.real_path().display().to_string(),
+        spec_file: state.workflow.clone(),
+        spec_hash: String::new(),
+        provider: settings.provider.facts().name.into(),
+        model: match config.scope.has_markdown() {
+            true => context.models.settings.model_of(None),
+            false => String::new(),
+        },
+        resumed,
+        version: env!("CARGO_PKG_VERSION").into(),
+        max_retries: None,
+        replaces: None,
+        continues: None,
+        budget: settings.model.budget_usd.map(|usd| BudgetLimits {
+            usd: Some(usd),
+            tokens: None,
+        }),
+        // They are in `state.json`.
+        options: Vec::new(),
+        start_state: Some(config.start.clone()),
+        input: state.input.clone(),
+        folder: Some(settings.folder.display().to_string()),
     }
 }
 
