@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::cli::env::CliEnv;
 use crate::cli::run_names::find_run;
-use crate::cli::table::Table;
+use crate::cli::table::{Table, shown_time};
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
 use crate::snapshots::records::{RunSnapshots, SnapshotRecord};
@@ -129,12 +129,6 @@ fn table(records: &[SnapshotRecord]) -> String {
         ]);
     }
     table.text()
-}
-
-/// A time without its date's `T` and its fraction.
-pub(super) fn shown_time(time: &str) -> String {
-    let time = time.split_once('.').map_or(time, |(time, _)| time);
-    time.replacen('T', " ", 1)
 }
 
 fn unstored(records: &[SnapshotRecord]) -> String {

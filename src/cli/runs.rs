@@ -1,13 +1,12 @@
 //! `runs`: the runs of a root, by their logs, which `reset` leaves. Takes no lock, changes nothing.
 
-use std::fmt::Write;
-
 use serde::Serialize;
 
 use crate::cli::env::CliEnv;
 use crate::cli::known_run::{KnownRun, SavedState, logged_runs};
 use crate::cli::output::print_stderr;
 use crate::cli::run_facts::RunFacts;
+use crate::cli::table::{Table, shown_time};
 use crate::error::{Error, Result};
 use crate::state::run::RunKind;
 use crate::state::store::Root;
@@ -102,30 +101,29 @@ fn table(runs: &[ListedRun]) -> String {
         Some(reason) => escaped(&format!("{} ({reason})", run.outcome)),
         None => run.outcome.to_owned(),
     };
-    let widest = runs.iter().map(|run| outcome(run).chars().count()).max();
-    let width = widest.unwrap_or_default().max("outcome".len());
-    let mut text = format!(
-        "{:<36}  {:<24}  {:<width$}  attempts  {:<10}  spec or workflow\n",
-        "run", "begun", "outcome", "cost"
-    );
+    let head = [
+        "run",
+        "begun",
+        "outcome",
+        "attempts",
+        "cost",
+        "spec or workflow",
+    ];
+    let mut table = Table::new(head);
     for run in runs {
         let cost = run.cost_usd.map(|usd| format!("{usd:.4} USD"));
-        let _ = write!(
-            text,
-            "{:<36}  {:<24}  {:<width$}  {:>8}  {:<10}  {}",
-            run.run_id,
-            escaped(&run.started_at),
+        let continues = run
+            .continues
+            .as_ref()
+            .map(|id| format!(" (continues {id})"));
+        table.add([
+            run.run_id.clone(),
+            shown_time(&run.started_at),
             outcome(run),
-            run.attempts,
-            cost.as_deref().unwrap_or("unknown"),
-            escaped(&run.spec_file)
-        );
-        let continues = run.continues.as_deref().map(escaped);
-        let _ = writeln!(
-            text,
-            "{}",
-            continues.map_or(String::new(), |id| format!(" (continues {id})"))
-        );
+            run.attempts.to_string(),
+            cost.unwrap_or("unknown".into()),
+            run.spec_file.clone() + &continues.unwrap_or_default(),
+        ]);
     }
-    text
+    table.text()
 }

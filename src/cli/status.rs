@@ -6,29 +6,17 @@ use crate::cli::env::CliEnv;
 use crate::cli::known_run::{KnownRun, RunStatus, SavedState, logged_runs};
 use crate::cli::resume_command::{resume_saved_build, resume_saved_workflow};
 use crate::cli::run_facts::{RunEnd, RunFacts};
+use crate::cli::run_names::named_run;
 use crate::cli::workflow_status::workflow_rows;
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
+use crate::state::reason::Reason;
 use crate::state::run::{RunKind, RunState, UsageTotals};
 use crate::state::store::{LoadedState, Root};
 use crate::text::invisible::{escaped, printable};
 
 /// How many names of failed tests, or lines of a report without causes, are shown.
 const SHOWN_LINES: usize = 12;
-/// The least characters of a run id that name a run.
-const SHORTEST_ID: usize = 4;
-/// The reasons of a FAILED that `--continue` goes on from.
-const CONTINUABLE: [&str; 9] = [
-    "retries_exhausted",
-    "budget",
-    "max_turns",
-    "phase_timeout",
-    "check_timeout",
-    "stuck",
-    "no_output",
-    "generation_error",
-    "patch_error",
-];
 
 /// A row of the table: its name and its value.
 pub(super) type Row = (&'static str, String);
@@ -73,7 +61,7 @@ fn current_status(env: &CliEnv, root: &Root, json: bool) -> Result<String> {
 fn status_of(env: &CliEnv, root: &Root, id: &str, json: bool) -> Result<String> {
     let current = SavedState::of(root.load()?);
     let current_id = current.as_ref().map(|state| state.run_id().to_owned());
-    let run_id = resolve(root, current_id.as_deref(), id)?;
+    let run_id = named_run(root, id)?;
     if current_id.as_deref() == Some(run_id.as_str()) {
         return current_status(env, root, json);
     }
@@ -87,37 +75,6 @@ fn status_of(env: &CliEnv, root: &Root, id: &str, json: bool) -> Result<String> 
     let facts = RunFacts::of_run(root, &run_id).unwrap_or_default();
     let run = KnownRun::new(run_id, state, false, facts);
     Ok(shown(&run.with_status(root.lock_holder().as_ref()), env))
-}
-
-/// The run that an id, or an unambiguous beginning of one, names.
-fn resolve(root: &Root, current: Option<&str>, id: &str) -> Result<String> {
-    let mut known = logged_runs(root)?;
-    known.extend(current.map(str::to_owned));
-    if known.contains(id) {
-        return Ok(id.to_owned());
-    }
-    let is_long_enough = SHORTEST_ID <= id.len();
-    let matching: Vec<&str> = known
-        .iter()
-        .map(String::as_str)
-        .filter(|known| is_long_enough && known.starts_with(id))
-        .collect();
-    let shown = escaped(id);
-    match matching[..] {
-        [one] => Ok(one.to_owned()),
-        [] if !is_long_enough => Err(Error::Usage(format!(
-            "invalid --run {shown}: expected a run id, or its first {SHORTEST_ID} characters or more\n\
-             help: `orchestrator runs` lists the runs"
-        ))),
-        [] => Err(Error::Usage(format!(
-            "there is no run {shown} in {}\nhelp: `orchestrator runs` lists the runs",
-            root.path.display()
-        ))),
-        _ => Err(Error::Usage(format!(
-            "--run {shown} is ambiguous: {}",
-            matching.join(", ")
-        ))),
-    }
 }
 
 /// The table of a run.
@@ -276,8 +233,7 @@ fn next_command(run: &KnownRun, env: &CliEnv) -> Option<String> {
     match run.state.as_ref()? {
         SavedState::Workflow(state) => resume_saved_workflow(state, env),
         SavedState::Build(state) => {
-            let reason = state.reason.map_or("", |reason| reason.word());
-            let can_go_on = !continues || CONTINUABLE.contains(&reason);
+            let can_go_on = !continues || state.reason.is_some_and(Reason::is_continuable);
             let options = &run.facts.options;
             can_go_on.then(|| resume_saved_build(&state.spec_file, options, continues, env))
         }

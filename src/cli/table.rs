@@ -42,6 +42,12 @@ impl<const N: usize> Table<N> {
     }
 }
 
+/// A time without its date's `T` and its fraction.
+pub(super) fn shown_time(time: &str) -> String {
+    let time = time.split_once('.').map_or(time, |(time, _)| time);
+    time.replacen('T', " ", 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -183,7 +183,7 @@ fn the_chain_of_runs_is_shown_and_the_difference_covers_all_of_it() {
     project
         .run(&["attempts"])
         .exits(0)
-        .says(&format!("continues {first}"));
+        .says_on_stdout(&format!("continues {first}"));
     let diff = project.run(&["diff"]).exits(0).stdout;
     assert!(diff.contains("-given\n+42\n"), "{diff}");
     let old = project

@@ -104,7 +104,7 @@ fn two_answers_in_a_row_that_change_nothing_end_a_run() {
     check(&answer_spec(), vec![same(), same(), same()], "stuck", 3);
     let other = reply::files(&[("answer.txt", "41\n"), ("x", "x\n")]);
     check(
-        &(answer_spec() + "stuck_after: 9\nmax_retries: 4\n"),
+        &(answer_spec() + "stuck_after: 9\nmax_retries: 6\n"),
         vec![same(), same(), other.clone(), other, same()],
         "stuck",
         5,
