@@ -255,7 +255,8 @@ pub(crate) fn snapshot_event(record: &SnapshotRecord, round: Option<KeptRound>) 
     }
 }
 
-/// Notes what snapshots name and do not store, unless it was so before.
+/// Says what snapshots name and do not store, unless it was so before. The folders of tools can be made again; a file is
+/// worth a note.
 fn say_unstored(
     context: &mut Context,
     before: &[UnstoredEntry],
@@ -264,18 +265,16 @@ fn say_unstored(
     let is_new = |entry: &&UnstoredEntry| {
         entry.is_noteworthy() && !before.iter().any(|known| known.path == entry.path)
     };
-    let names: Vec<String> = now
-        .iter()
-        .filter(is_new)
-        .map(UnstoredEntry::shown)
-        .collect();
-    if names.is_empty() {
+    let new: Vec<&UnstoredEntry> = now.iter().filter(is_new).collect();
+    if new.is_empty() {
         return Ok(());
     }
-    let names = names.join(", ");
-    context
-        .log
-        .note(format!("not stored in snapshots, only named: {names}"))
+    let names: Vec<String> = new.iter().map(|entry| entry.shown()).collect();
+    let text = format!("not stored in snapshots, only named: {}", names.join(", "));
+    match new.iter().all(|entry| entry.is_folder) {
+        true => context.log.progress(text),
+        false => context.log.note(text),
+    }
 }
 
 /// The tests of all checks together.

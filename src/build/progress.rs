@@ -17,7 +17,7 @@ use crate::text::varying::without_varying_text;
 
 /// Answers in a row that change nothing and end a run.
 const MOST_UNCHANGED: usize = 2;
-/// From so many equal failures in a row on the model is told.
+/// From so many equal failures in a row on, the prompt mentions them.
 const TOLD_AFTER: usize = 3;
 /// How much of a digest is recorded.
 const DIGEST_BYTES: usize = 16;
@@ -86,7 +86,7 @@ impl Progress {
         (equal >= stuck_after as usize).then(|| format!("the last {equal} attempts failed alike"))
     }
 
-    /// How many attempts failed alike, if the model is to be told.
+    /// How many attempts failed alike, if the prompt mentions it.
     pub fn told_failures(&self) -> Option<usize> {
         Some(self.equal_failures()).filter(|equal| *equal >= TOLD_AFTER)
     }

@@ -148,7 +148,7 @@ pub(crate) struct CheckRound {
     results: Vec<(usize, ToolResult)>,
 }
 
-/// What is told of a round.
+/// The report of a round.
 pub(crate) struct RoundReport {
     /// For the model; empty if all checks passed.
     pub text: String,

@@ -24,7 +24,7 @@ impl FreshStart {
     }
 }
 
-/// Keeps the state and the workspace of the run before, before anything replaces them. Returns what the user is told.
+/// Keeps the state and the workspace of the run before, before anything replaces them. Returns the message for the user.
 pub(super) fn keep_what_was_there(
     config: &RunConfig,
     run: &Run,

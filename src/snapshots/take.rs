@@ -91,7 +91,7 @@ impl UnstoredEntry {
         format!("{}{slash}", self.path.escape_debug())
     }
 
-    /// Whether the user is told.
+    /// Whether the user is informed.
     pub(crate) fn is_noteworthy(&self) -> bool {
         Path::new(&self.path).file_name() != Some(OsStr::new(BYTECODE))
     }
@@ -134,7 +134,7 @@ impl SnapshotIndex {
             .collect()
     }
 
-    /// Walks the workspace, hands new contents to `sink`, and remembers what was found.
+    /// Walks the workspace, gives new contents to `sink`, and remembers what was found.
     pub(crate) fn take(
         &mut self,
         workspace: &Workspace,

@@ -1,3 +1,5 @@
+//! Snapshots of a real folder: taken, compared, brought back, pruned.
+
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -53,13 +53,6 @@ fn workflow_flags_are_refused_with_a_spec() {
             ran.transcript()
         );
     }
-    for flag in ["--continue", "--keep-best"] {
-        check_refused(
-            &project,
-            &[RUN, &[flag]].concat(),
-            &[flag, "not supported yet"],
-        );
-    }
     check_refused(
         &project,
         &[RUN, &["--continue", "--no-resume"]].concat(),
@@ -100,7 +93,7 @@ fn the_budget_flag_overrides_the_spec() {
 fn a_budget_keeps_a_run_from_spending_more() {
     // Each answer costs 0.06 USD, and a request 0.24 at the worst.
     let server = Server::answering(|_| reply::answer("41").usage(10_000, 2_000));
-    let project = Project::with(answer_spec() + PRICE, &server);
+    let project = Project::with(answer_spec() + PRICE + "stuck_after: 0\n", &server);
     let ran = project
         .run(&[RUN_JSON, &["--budget", "0.40"]].concat())
         .exits(1);

@@ -479,7 +479,7 @@ fn a_run_killed_in_a_hidden_check_continues_without_a_new_request() {
         )
     ]);
     let text = format!(
-        "name: a\ndescription: b\nworkspace: {{copy: [.]}}\nsandbox: {{read: [{}]}}\nchecks:\n- command: ['true']\n\
+        "name: a\ndescription: b\nbaseline: false\nworkspace: {{copy: [.]}}\nsandbox: {{read: [{}]}}\nchecks:\n- command: ['true']\n\
          - {{hidden: true, command: {hidden}, files: [held/]}}\n",
         gate.display()
     );

@@ -102,8 +102,9 @@ fn log(folder: &Path) -> Vec<Value> {
         .into_iter()
         .flatten()
         .flatten();
+    let files = logs.filter(|entry| entry.path().is_file());
     let texts =
-        logs.map(|entry| String::from_utf8_lossy(&fs::read(entry.path()).unwrap()).into_owned());
+        files.map(|entry| String::from_utf8_lossy(&fs::read(entry.path()).unwrap()).into_owned());
     texts
         .flat_map(|text| {
             text.lines()

@@ -40,7 +40,7 @@ fn four_equal_failures_in_a_row_end_a_run() {
         (&state["state"], &state["reason"]),
         (&json!("FAILED"), &json!("stuck"))
     );
-    // From the third equal failure on the model is told.
+    // The prompt mentions it from the third equal failure on.
     let told: Vec<bool> = server
         .requests()
         .iter()

@@ -94,6 +94,7 @@ impl Scene {
             "name": "tampering",
             "description": "x",
             "workspace": self.workspace,
+            "baseline": false,
             "checks": self.checks,
             "max_retries": 1,
             "generator": {"provider": "template", "template": "template/"},
@@ -638,6 +639,7 @@ fn in_agent_mode_all_findings_are_reported_once() {
         "name": "x",
         "description": "x",
         "workspace": {"protect": ["tests/"]},
+        "baseline": false,
         "checks": [{"name": "unit", "command": UNITTEST.split(' ').collect::<Vec<_>>()}],
         "generator": {"mode": "agent"},
     });
