@@ -28,9 +28,10 @@ pub(super) fn best_attempt(records: &BTreeMap<u32, SnapshotRecord>) -> Option<&S
     })
 }
 
-/// One line about the best attempt of a failed run; nothing if no attempt was tested.
-pub(super) fn best_line(
+/// One line about the best attempt of a failed run; nothing if no attempt was tested. `run_id` names an older run.
+pub(super) fn best_text(
     records: &BTreeMap<u32, SnapshotRecord>,
+    run_id: Option<&str>,
     root: Option<&Path>,
 ) -> Option<String> {
     let best = best_attempt(records)?;
@@ -39,10 +40,10 @@ pub(super) fn best_line(
     let tests =
         tests.map(|tests| format!(" ({} of {} tests passed)", tests.passed, tests.executed));
     Some(format!(
-        "best: attempt {number}{}; `{}` compares it with workspace/, `{}` brings it back",
+        "attempt {number}{}; `{}` compares it with workspace/, `{}` brings it back",
         tests.unwrap_or_default(),
-        attempt_command("diff", number, None, root),
-        attempt_command("restore", number, None, root),
+        attempt_command("diff", number, run_id, root),
+        attempt_command("restore", number, run_id, root),
     ))
 }
 

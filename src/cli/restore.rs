@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use crate::build::attempt_keeper::AttemptKeeper;
 use crate::build::kept_files::KEPT_NAMES;
 use crate::build::kept_workspace::{KeptRun, KnownSnapshots, append, keep_workspace};
+use crate::cli::best_attempt::best_attempt;
 use crate::cli::decision::not_generated;
 use crate::cli::env::{CliEnv, cancel_on_signals};
+use crate::cli::output::print_stderr;
 use crate::cli::run_names::find_run;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
@@ -41,6 +43,23 @@ pub(super) fn main(env: &CliEnv, number: u32, run: Option<&str>) -> Result<Strin
     plan.carry_out(&root, &workspace)
 }
 
+/// Leaves the best attempt of a run that has failed in the workspace, unless it is there.
+pub(super) fn restore_best(root: &Root, state: &RunState) -> Result<()> {
+    let mut records = RunSnapshots::of(root, &state.run_id).list()?;
+    let best = best_attempt(&records).map(|best| best.number);
+    let Some(record) = best.and_then(|number| records.remove(&number)) else {
+        return Ok(());
+    };
+    let plan = RestorePlan {
+        run_id: state.run_id.clone(),
+        record,
+        current: Some(state.clone()),
+    };
+    let workspace = Workspace::open(root.handle(), "workspace", &root.join("workspace"))?;
+    print_stderr(plan.carry_out(root, &workspace)?.trim_end());
+    Ok(())
+}
+
 impl RestorePlan {
     fn carry_out(&self, root: &Root, workspace: &Workspace) -> Result<String> {
         let cancel = cancel_on_signals()?;
@@ -54,6 +73,9 @@ impl RestorePlan {
         let before = keep_workspace(root, workspace, kept, KnownSnapshots::All, &cancel)?;
         if current.is_none() {
             bring_back_state(root, &self.run_id)?;
+        }
+        if *owner == self.run_id && before == Some(self.record.number) {
+            return Ok(self.text(None, &[]));
         }
         let mut keeper = AttemptKeeper::open(root, owner)?;
         let missing = keeper.bring_back(workspace, self.record.tree, &cancel)?;

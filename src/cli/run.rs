@@ -6,13 +6,14 @@ use crate::build::spec::BudgetSpec;
 use crate::build::{self, Run};
 use crate::cancel::CancelToken;
 use crate::cli::arguments::RunArguments;
-use crate::cli::best_attempt::{best_line, keep_best};
+use crate::cli::best_attempt::{best_text, keep_best};
 use crate::cli::decision::{FreshStart, RunDecision, RunPlan, changes_since_success, decide};
 use crate::cli::env::{CliEnv, cancel_on_signals};
 use crate::cli::fresh_start;
 use crate::cli::log_file::{log_file, record_repair};
 use crate::cli::outcome::RunOutcome;
 use crate::cli::output::print_stderr;
+use crate::cli::restore::restore_best;
 use crate::cli::resume_command::resume_command;
 use crate::cli::run_config::RunConfig;
 use crate::cli::sandbox;
@@ -63,6 +64,9 @@ fn report_again(
 ) -> Result<RunOutcome> {
     config.host.remove_caches();
     let (log_state, build_log) = complete_log(config, root, state)?;
+    if config.keeps_best && state.phase == Phase::Failed {
+        restore_best(root, state)?;
+    }
     let changes = changes_since_success(root, state, cancel)?;
     let outcome = RunOutcome::of_state(state, log_state.notes().to_vec())
         .with_checks(build_log.rounds().last())
@@ -229,7 +233,7 @@ fn conclude(config: &RunConfig, run: &mut Run, result: Result<Phase>) -> RunOutc
     };
     let outcome = context.facts(|facts| outcome.with_checks(facts.rounds().last()));
     let records = context.attempts.records().list().unwrap_or_default();
-    let best = best_line(&records, config.named_root.as_deref());
+    let best = best_text(&records, None, config.named_root.as_deref());
     let event = end_event(&context.state, &result, outcome.message().to_owned(), best);
     // On a full disk the journal cannot record the end; the observers and the result still show it.
     if context.log.record(event.clone()).is_err() {
@@ -257,7 +261,9 @@ fn end_event(
             message: match phase {
                 Phase::Success => message,
                 _ => {
-                    let best = best.map(|best| format!("\n{best}")).unwrap_or_default();
+                    let best = best
+                        .map(|best| format!("\nbest: {best}"))
+                        .unwrap_or_default();
                     format!("{message}\nkept: workspace/, state.json, logs/{workflow_id}.log{best}")
                 }
             },

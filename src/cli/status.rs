@@ -2,6 +2,7 @@
 //! never waits, changes nothing.
 
 use crate::build::rounds::CheckResult;
+use crate::cli::best_attempt::best_text;
 use crate::cli::env::CliEnv;
 use crate::cli::known_run::{KnownRun, RunStatus, SavedState, logged_runs};
 use crate::cli::resume_command::{resume_saved_build, resume_saved_workflow};
@@ -10,6 +11,7 @@ use crate::cli::run_names::named_run;
 use crate::cli::workflow_status::workflow_rows;
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
+use crate::snapshots::records::RunSnapshots;
 use crate::state::reason::Reason;
 use crate::state::run::{RunKind, RunState, UsageTotals};
 use crate::state::store::{LoadedState, Root};
@@ -52,7 +54,7 @@ fn current_status(env: &CliEnv, root: &Root, json: bool) -> Result<String> {
             Ok(String::from_utf8_lossy(&root.read_state()?).into_owned())
         }
         loaded => Ok(SavedState::of(loaded)
-            .map(|state| shown(&KnownRun::current(root, state), env))
+            .map(|state| shown(&KnownRun::current(root, state), root, env))
             .unwrap_or_default()),
     }
 }
@@ -74,19 +76,32 @@ fn status_of(env: &CliEnv, root: &Root, id: &str, json: bool) -> Result<String> 
     let state = root.load_kept_state(&run_id).and_then(SavedState::of);
     let facts = RunFacts::of_run(root, &run_id).unwrap_or_default();
     let run = KnownRun::new(run_id, state, false, facts);
-    Ok(shown(&run.with_status(root.lock_holder().as_ref()), env))
+    Ok(shown(
+        &run.with_status(root.lock_holder().as_ref()),
+        root,
+        env,
+    ))
 }
 
 /// The table of a run.
-fn shown(run: &KnownRun, env: &CliEnv) -> String {
+fn shown(run: &KnownRun, root: &Root, env: &CliEnv) -> String {
     let mut rows = vec![("status", status_text(run))];
     match &run.state {
         Some(SavedState::Workflow(state)) => rows.extend(workflow_rows(state, run)),
         Some(SavedState::Build(state)) => rows.extend(build_rows(run, Some(state))),
         None => rows.extend(build_rows(run, None)),
     }
+    rows.extend(best(run, root, env).map(|line| ("best", line)));
     rows.extend(next_command(run, env).map(|command| ("next", command)));
     rows.iter().map(|(name, value)| row(name, value)).collect()
+}
+
+/// The best attempt of a run that failed.
+fn best(run: &KnownRun, root: &Root, env: &CliEnv) -> Option<String> {
+    let records = RunSnapshots::of(root, &run.run_id).list().ok()?;
+    let older = (!run.is_current).then_some(run.run_id.as_str());
+    let has_failed = run.status == RunStatus::Failed;
+    best_text(&records, older, env.named_root.as_deref()).filter(|_| has_failed)
 }
 
 /// The first row.

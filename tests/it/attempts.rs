@@ -328,4 +328,15 @@ fn the_best_attempt_is_named_and_can_be_left_in_the_workspace() {
     assert_eq!(project.workspace("calc.py"), "LEVEL = 2\n");
     assert_eq!(rows(&project, &[]).len(), 3);
     assert_eq!(project.events("SnapshotRestored")[0]["number"], 2);
+    // Asked for again, it is there already; asked for later, it comes.
+    project.run(&[RUN, &["--keep-best"]].concat()).exits(1);
+    assert_eq!(project.events("SnapshotRestored").len(), 1);
+    project.write("workspace/calc.py", "mine\n");
+    project.run(&[RUN, &["--keep-best"]].concat()).exits(1);
+    assert_eq!(project.workspace("calc.py"), "LEVEL = 2\n");
+    assert_eq!(rows(&project, &[]).len(), 4);
+    project
+        .run(&["status"])
+        .exits(0)
+        .says_on_stdout("best         attempt 2 (2 of 3 tests passed)");
 }

@@ -40,6 +40,7 @@ mod continued;
 mod crash;
 mod damaged_log;
 mod debug;
+mod diffs;
 mod disk_faults;
 mod docs;
 mod env_adhoc;

@@ -379,7 +379,7 @@ pub(crate) fn tree(folder: &Path) -> String {
     lines.collect::<String>() + &state
 }
 
-fn files_below(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn files_below(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![folder.to_owned()];
     while let Some(next) = waiting.pop() {
