@@ -49,10 +49,9 @@ impl AttemptKeeper {
                 .start()?
                 .or(records.taken_in()?.map(|taken_in| taken_in.tree)),
         };
-        let index = match tree {
-            Some(tree) => SnapshotIndex::of_tree(read_tree(&store, tree)?),
-            None => SnapshotIndex::default(),
-        };
+        // Without the objects of an earlier snapshot everything counts as changed.
+        let known = tree.and_then(|tree| read_tree(&store, tree).ok());
+        let index = known.map(SnapshotIndex::of_tree).unwrap_or_default();
         Ok(AttemptKeeper {
             store,
             index,

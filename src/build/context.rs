@@ -139,6 +139,17 @@ impl Context {
         has_passed && self.state.retry_count == 0
     }
 
+    /// Removes the oldest snapshots of the root. If that fails, more are kept than the spec says, and nothing else.
+    pub(crate) fn prune_snapshots(&mut self) -> Result<()> {
+        let keep = self.spec.kept_snapshots;
+        match self.attempts.prune(&self.root, &self.state.run_id, keep) {
+            Ok(()) => Ok(()),
+            Err(error) => self
+                .log
+                .note(format!("old snapshots are not removed: {error}")),
+        }
+    }
+
     /// Fails where a signal asked for the end of the run.
     pub(crate) fn check_cancelled(&self) -> Result<()> {
         self.cancel

@@ -172,8 +172,7 @@ impl Run {
             .log
             .record(transition(&context.state, from, to, "advance"))?;
         if to.is_terminal() {
-            let (run_id, keep) = (&context.state.run_id, context.spec.kept_snapshots);
-            context.attempts.prune(&context.root, run_id, keep)?;
+            context.prune_snapshots()?;
         }
         Ok(())
     }

@@ -116,7 +116,8 @@ fn drive(
         .and_then(|()| start(&config, sandbox, &mut run, fresh));
     if is_new && let Err(error) = started {
         // No state was saved, so the run does not exist, and its log goes too.
-        let _ = std::fs::remove_file(log_file);
+        let _ = std::fs::remove_file(&log_file);
+        let _ = std::fs::remove_dir_all(log_file.with_extension(""));
         config.host.remove_caches();
         return Err(error);
     }

@@ -135,8 +135,12 @@ impl RunSnapshots {
         self.write(&format!("{}.json", record.number), record)
     }
 
+    /// Removes a snapshot durably: what only it needs may go then.
     pub(crate) fn remove(&self, number: u32) -> Result<()> {
-        self.unlink(&format!("{number}.json"))
+        self.unlink(&format!("{number}.json"))?;
+        fs::File::open(&self.folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|error| Error::io("sync", &self.folder, error))
     }
 
     /// What the run took in.
