@@ -45,6 +45,8 @@ mod snapshots;
 mod process;
 
 #[cfg(target_os = "linux")]
+mod apply;
+#[cfg(target_os = "linux")]
 mod environments;
 #[cfg(target_os = "linux")]
 mod llm;

@@ -69,6 +69,12 @@ pub(super) enum CliCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Carry the changes in workspace/ back to where `copy` took the files from
+    Apply {
+        /// Only show what would be changed
+        #[arg(long)]
+        check: bool,
+    },
     /// Delete state.json, and empty workspace/ after a build; logs/ and specs/ stay
     Reset,
     /// Serve bash, python, editor and your own environments as NDJSON on stdin and stdout

@@ -1,9 +1,11 @@
 //! The command line: arguments and environment become plain data here; results are printed here.
 //!
-//! One file per command (`run`, `status`, `runs`, `reset`, `serve`, `lint`, `diagram`). `arguments` has the flags, `env` reads the
-//! environment. Of a run, `run_config` has the settings, `decision` whether it is new, resumed or over, `wiring` builds
-//! it, `outcome` is its result.
+//! One file per command (`run`, `status`, `runs`, `apply`, `reset`, `serve`, `lint`, `diagram`). `arguments` has the flags,
+//! `env` reads the environment. Of a run, `run_config` has the settings, `decision` whether it is new, resumed or over,
+//! `wiring` builds it, `outcome` is its result.
 
+mod apply;
+mod apply_text;
 mod arguments;
 mod attempts;
 mod best_attempt;
@@ -90,6 +92,7 @@ fn dispatch(argv: &[OsString]) -> u8 {
         CliCommand::Status { run, json } => print_result(status::main(&env, run.as_deref(), json)),
         CliCommand::Runs { json } => print_result(runs::main(&env, json)),
         CliCommand::Reset => print_result(reset::main(&env)),
+        CliCommand::Apply { check } => apply::main(&env, check),
         CliCommand::Lint(LintArguments { path, spec, json }) => lint::main(&env, path, spec, json),
         CliCommand::Serve(serve) => serve::main(&serve, &env),
         CliCommand::Diagram { path } => print_result(diagram::main(&path)),

@@ -8,6 +8,7 @@ use crate::cli::env::{CliEnv, cancel_on_signals};
 use crate::cli::output::print_stderr;
 use crate::cli::resume_command::attempt_command;
 use crate::error::{Error, Result};
+use crate::snapshots::pending_apply::refuse_unfinished_apply;
 use crate::state::run::RunState;
 use crate::state::store::{LoadedState, Root};
 use crate::workspace::Workspace;
@@ -17,6 +18,7 @@ pub(super) fn main(env: &CliEnv) -> Result<String> {
     let root = Root::open(&env.root)?;
     root.refuse_links(&["workspace"])?;
     let _lock = root.lock()?;
+    refuse_unfinished_apply(&root)?;
     root.sweep();
     let loaded = root.load()?;
     let has_run = !matches!(loaded, LoadedState::Nothing);

@@ -24,6 +24,7 @@ use crate::conversation::log_state::LogState;
 use crate::error::{Error, Result};
 use crate::events::{BudgetLimits, Event, MAIN_AGENT, ReplacedRun};
 use crate::process::sandbox::probe::ProbeResult;
+use crate::snapshots::pending_apply::refuse_unfinished_apply;
 use crate::state::phase::Phase;
 use crate::state::run::RunState;
 use crate::state::store::Root;
@@ -51,7 +52,10 @@ fn execute(config: RunConfig, env: &CliEnv, cancel: CancelToken) -> Result<RunOu
     root.sweep();
     match decide(&config, env, &root, &cancel)? {
         RunDecision::Over(state) => report_again(&config, &root, &state, &cancel),
-        RunDecision::Start(plan) => drive(config, *plan, root, cancel),
+        RunDecision::Start(plan) => {
+            refuse_unfinished_apply(&root)?;
+            drive(config, *plan, root, cancel)
+        }
     }
 }
 

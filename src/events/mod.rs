@@ -522,6 +522,12 @@ pub enum Event {
         restored: Vec<String>,
         removed: Vec<String>,
     },
+    /// `apply` carried changes of the workspace to the user's own files, by their absolute paths.
+    ChangesApplied {
+        agent_id: String,
+        written: Vec<String>,
+        deleted: Vec<String>,
+    },
     HiddenFilesPlaced {
         agent_id: String,
         tool_name: String,

@@ -88,6 +88,7 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::SnapshotRestored { .. }
         | Event::WorkspaceKept { .. }
         | Event::WorkspaceTested { .. }
+        | Event::ChangesApplied { .. }
         | Event::HiddenFilesPlaced { .. }
         | Event::HiddenFilesRemoved { .. } => None,
     }

@@ -123,6 +123,7 @@ fn text_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::SnapshotRestored { .. }
         | Event::WorkspaceKept { .. }
         | Event::WorkspaceTested { .. }
+        | Event::ChangesApplied { .. }
         | Event::HiddenFilesPlaced { .. }
         | Event::HiddenFilesRemoved { .. } => None,
     }
@@ -156,6 +157,7 @@ pub(super) fn agent_of(event: &Event) -> &str {
         | Event::AnswerRefused { agent_id, .. }
         | Event::ModelStreamed { agent_id, .. }
         | Event::FilesApplied { agent_id, .. }
+        | Event::ChangesApplied { agent_id, .. }
         | Event::ConversationOpened { agent_id, .. }
         | Event::ToolCalled { agent_id, .. }
         | Event::ToolReturned { agent_id, .. }

@@ -328,14 +328,26 @@ fn sync_file(directory: &OwnedFd, name: &str) -> std::result::Result<(), Errno> 
     fsync(openat(directory, name, flags, Mode::empty())?)
 }
 
-/// Replaces a file durably; the folder must exist.
+/// Replaces a file durably; the folder must exist, and the lock must be held. What a crash leaves is overwritten by the
+/// next time.
 pub(crate) fn replace_file(folder: &Path, name: &str, content: &[u8]) -> Result<()> {
     let path = folder.join(name);
-    let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut new| {
+    let temporary = folder.join(format!("{name}.new"));
+    let written = create_new(&temporary).and_then(|mut new| {
         new.write_all(content)?;
-        new.as_file().sync_all()?;
-        new.persist(&path).map_err(|error| error.error)?;
+        new.sync_all()?;
+        std::fs::rename(&temporary, &path)?;
         File::open(folder)?.sync_all()
     });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
     written.map_err(|error| Error::io("write", &path, error))
+}
+
+fn create_new(path: &Path) -> std::io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => File::create_new(path),
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use crate::error::Result;
 use crate::snapshots::objects::ObjectStore;
+use crate::snapshots::pending_apply::PlannedObjects;
 use crate::snapshots::records::RunSnapshots;
 use crate::snapshots::tree::add_live;
 use crate::state::store::Root;
@@ -48,6 +49,10 @@ fn remove_unused(root: &Root, store: &mut ObjectStore, newest: &str) -> Result<(
         for tree in snapshots.trees()? {
             add_live(store, tree, &mut live)?;
         }
+    }
+    if let Some(planned) = PlannedObjects::of(root)? {
+        add_live(store, planned.tree, &mut live)?;
+        live.extend(planned.objects);
     }
     store.keep_only(&live)
 }

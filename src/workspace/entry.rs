@@ -276,6 +276,24 @@ pub(super) fn make_folder(dir: BorrowedFd<'_>, name: &OsStr, mode: u32) -> Resul
     }
 }
 
+/// Makes the folder `name` with exactly this mode, unless it exists.
+pub(super) fn make_folder_with(dir: BorrowedFd<'_>, name: &OsStr, mode: u32) -> Result<(), Errno> {
+    match fs::mkdirat(dir, name, Mode::from_raw_mode(0o700)) {
+        Err(Errno::EXIST) => return Ok(()),
+        made => made?,
+    }
+    let folder = open_beneath(dir, name, LIST, MountRule::Refuse)?;
+    fchmod(folder, Mode::from_raw_mode(mode & 0o777))
+}
+
+/// Lets two entries change their places.
+pub(super) fn exchange(
+    (from, name): (BorrowedFd<'_>, &OsStr),
+    (to, other): (BorrowedFd<'_>, &OsStr),
+) -> Result<(), Errno> {
+    fs::renameat_with(from, name, to, other, RenameFlags::EXCHANGE)
+}
+
 /// Moves an entry over whatever has the new name.
 pub(super) fn rename(
     (from, name): (BorrowedFd<'_>, &OsStr),
@@ -284,10 +302,13 @@ pub(super) fn rename(
     fs::renameat(from, name, to, new_name)
 }
 
-/// Gives an entry a new name in its folder that nothing has, as far as the file system can promise that.
-pub(super) fn rename_new(dir: BorrowedFd<'_>, name: &OsStr, new_name: &OsStr) -> Result<(), Errno> {
-    match fs::renameat_with(dir, name, dir, new_name, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS) => rename((dir, name), (dir, new_name)),
+/// Gives an entry a name that nothing has, as far as the file system can promise that.
+pub(super) fn rename_new(
+    (from, name): (BorrowedFd<'_>, &OsStr),
+    (to, new_name): (BorrowedFd<'_>, &OsStr),
+) -> Result<(), Errno> {
+    match fs::renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => rename((from, name), (to, new_name)),
         other => other,
     }
 }

@@ -35,6 +35,7 @@
 //! | links followed | 40 | 0 | 0 | 40 |
 
 mod answers;
+mod carry;
 mod entry;
 pub(crate) mod generated;
 mod handle;
@@ -54,6 +55,7 @@ pub(crate) mod tests;
 mod walk;
 
 pub(crate) use self::answers::{ChangeRefusal, FileChange};
+pub(crate) use self::carry::{CarriedContent, CarriedEntry, CarryFolder};
 pub(crate) use self::entry::EntryMeta;
 pub(crate) use self::entry::FileTime;
 pub(crate) use self::handle::{OpenedFile, ReadOutcome, Workspace, now_of_files};

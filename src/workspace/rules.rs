@@ -91,6 +91,12 @@ pub(super) const ANSWER_CHECK: CallerRules<'static> = CallerRules {
     ..ANSWER
 };
 
+/// Files that are carried back to the user's folders.
+pub(super) const CARRY: CallerRules<'static> = CallerRules {
+    keeps_owner: true,
+    ..READING
+};
+
 /// Files that the editor reads or edits; `ProjectDir` adds the names of its directory for absolute links.
 pub(super) const EDITOR: CallerRules<'static> = CallerRules {
     links: LinkRule::Follow,

@@ -36,6 +36,8 @@ pub(super) enum StagedMode {
     Given(u32),
     /// What the umask leaves; a script is executable.
     New { is_script: bool },
+    /// 0644 or 0755, less the umask.
+    Plain { is_executable: bool },
 }
 
 impl StagedFile {
@@ -78,6 +80,15 @@ impl StagedFile {
             StagedMode::Given(mode) => fchmod(&file, Mode::from_raw_mode(mode & 0o777))?,
             StagedMode::New { is_script: true } => make_executable(&file)?,
             StagedMode::New { is_script: false } => {}
+            StagedMode::Plain { is_executable } => {
+                let mode = file.metadata()?.permissions().mode() & 0o644;
+                let executable = if is_executable {
+                    (mode & 0o444) >> 2
+                } else {
+                    0
+                };
+                fchmod(&file, Mode::from_raw_mode(mode | executable))?;
+            }
         }
         if self.sync { file.sync_all() } else { Ok(()) }
     }
@@ -101,7 +112,7 @@ pub(super) fn replace_beside(
         .write(dir, &temporary, &mut &content[..])
         .map_err(PathError::from)
         .and_then(|()| match old {
-            None => Ok(rename_new(dir, &temporary, name)?),
+            None => Ok(rename_new((dir, &temporary), (dir, name))?),
             Some(old) if stat_entry(dir, name)? != Some(*old) => Err(PathError::Changed),
             Some(_) => Ok(rename((dir, &temporary), (dir, name))?),
         });

@@ -45,7 +45,7 @@ fn layer(folder: &str) -> Option<u32> {
         }
         "workspace" => Some(1),
         "process" | "snapshots" => Some(2),
-        "environments" | "llm" => Some(3),
+        "environments" | "llm" | "apply" => Some(3),
         "conversation" => Some(4),
         "build" | "workflow" | "server" | "report" | "fleet" => Some(5),
         "cli" => Some(6),

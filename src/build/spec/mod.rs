@@ -2,10 +2,11 @@
 //!
 //! `read.rs` turns a file into a `Spec` or an error with file, line and column: `source/` makes a tree of values with
 //! positions, `validate.rs` and its siblings turn the tree into the types of `model.rs`. `collect.rs` reads the files that the spec copies, protects, hides or uses as a
-//! template (`inputs.rs`); `identity.rs` computes the hash over all of it.
+//! template (`inputs.rs`), `copy_filter.rs` says what it would leave out; `identity.rs` computes the hash over all of it.
 
 mod checks;
 mod collect;
+mod copy_filter;
 mod exclusions;
 mod generator;
 mod identity;
@@ -25,6 +26,7 @@ mod validator;
 mod walk;
 
 pub(crate) use collect::collect_inputs;
+pub(crate) use copy_filter::CopyFilter;
 pub(crate) use inputs::UserPrompts;
 pub(crate) use model::{
     BudgetSpec, CheckSpec, GeneratorMode, GeneratorProvider, InputSource, LimitsSpec,
