@@ -124,9 +124,9 @@ impl AppliedWorkspace {
             match ahead.pop() {
                 None => return true,
                 Some(Component::Normal(name)) => at.push(name),
-                Some(Component::ParentDir) => drop(at.pop()),
+                Some(Component::ParentDir) if at.pop() => {}
                 Some(Component::CurDir) => {}
-                Some(Component::RootDir | Component::Prefix(_)) => return false,
+                Some(_) => return false,
             }
             if MAX_LINKS < followed || !at.starts_with(folder) || git_part(&at).is_some() {
                 return false;

@@ -31,7 +31,7 @@ pub(crate) struct ApplyPlan {
     pub tree: ObjectId,
     /// The contents before and after.
     objects: Vec<ObjectId>,
-    /// The user's folders, links resolved.
+    /// The user's folders, links resolved; in the file, relative to the root if inside.
     folders: Vec<PathBuf>,
     /// Sorted by target; no two have the same.
     pub changes: Vec<PlannedChange>,
@@ -112,10 +112,15 @@ impl ApplyPlan {
             Err(error) => return Err(Error::io("read", &path, error)),
         };
         let unusable = |problem: String| Error::io("use", &path, io::Error::other(problem));
-        let plan: ApplyPlan =
+        let mut plan: ApplyPlan =
             serde_json::from_slice(&text).map_err(|error| unusable(error.to_string()))?;
         if plan.version != VERSION {
             return Err(unusable(format!("its version is {}", plan.version)));
+        }
+        let real_root = root.real_path();
+        for folder in &mut plan.folders {
+            // Without a `/` at its end, which an empty path would add.
+            *folder = real_root.join(&folder).components().collect();
         }
         let folders = plan.folders.len();
         let made = plan.made_folders.iter().chain(&plan.removed_folders);
@@ -130,7 +135,13 @@ impl ApplyPlan {
 
     /// Saves the plan durably; from now on the next `apply` completes it.
     pub(crate) fn save(&self, root: &Root) -> Result<()> {
-        let text = serde_json::to_vec_pretty(self)
+        let (mut saved, real_root) = (self.clone(), root.real_path());
+        for folder in &mut saved.folders {
+            if let Ok(inside) = folder.strip_prefix(&real_root) {
+                *folder = inside.to_owned();
+            }
+        }
+        let text = serde_json::to_vec_pretty(&saved)
             .map_err(|error| Error::Bug(format!("cannot serialize a plan: {error}")))?;
         replace_file(&root.join(LOGS), APPLY_PLAN, &text)
     }

@@ -114,6 +114,9 @@ fn continue_run(context: &mut Context, before: &RunState) -> Result<()> {
     let records = context.attempts.records();
     records.save_taken_in(&taken_in)?;
     records.save_start(taken.tree)?;
+    if let Some(applied) = earlier.applied()? {
+        records.save_applied(applied)?;
+    }
     context.log.record_synced(Event::RunContinued {
         agent_id: MAIN_AGENT.into(),
         continues: before.run_id.clone(),

@@ -20,6 +20,7 @@ mod agent_replay;
 mod agent_resume;
 mod agent_tools;
 mod answers;
+mod apply;
 mod attacks;
 mod attempts;
 mod baseline;
