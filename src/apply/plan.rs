@@ -146,13 +146,13 @@ impl ApplyPlan {
         replace_file(&root.join(LOGS), APPLY_PLAN, &text)
     }
 
-    /// Removes the plan durably: its changes are complete, or undone.
+    /// Removes the plan: its changes are complete, or undone.
     pub(crate) fn remove(&self, root: &Root) -> Result<()> {
-        let (path, logs) = (plan_path(root), root.join(LOGS));
+        let path = plan_path(root);
         fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
-        fs::File::open(&logs)
-            .and_then(|logs| logs.sync_all())
-            .map_err(|error| Error::io("sync", &logs, error))
+        // A plan that a power cut brings back is complete already, or can be completed.
+        let _ = fs::File::open(root.join(LOGS)).and_then(|logs| logs.sync_all());
+        Ok(())
     }
 
     /// Opens the user's folders.

@@ -26,7 +26,6 @@ use crate::snapshots::take::{IdsOnly, SnapshotIndex, TakenSnapshot};
 use crate::snapshots::tree::read_tree;
 use crate::state::journal::Journal;
 use crate::state::phase::Phase;
-use crate::state::reason::Reason;
 use crate::state::run::RunState;
 use crate::state::store::{LOGS, LoadedState, Root, real_path};
 use crate::workspace::{EntryKind, WalkStep, Workspace};
@@ -62,7 +61,7 @@ impl ApplyCommand<'_> {
         let _lock = self.root.lock()?;
         let pending = ApplyPlan::load(&self.root)?;
         if let Some(plan) = &pending {
-            let code = self.complete(plan)?;
+            let code = self.complete(plan).inspect_err(|_| print_stderr(GIVE_UP))?;
             if code != 0 || self.is_check {
                 return Ok(code);
             }
@@ -93,7 +92,7 @@ impl ApplyCommand<'_> {
             print_stderr("an apply was interrupted; it is completed now");
             let end = carry_out::complete(plan, &self.root, &store)?;
             let code = self.conclude(plan, end)?;
-            if code == Reason::AgentFailed.exit_code() {
+            if code != 0 {
                 print_stderr(GIVE_UP);
             }
             return Ok(code);
@@ -266,8 +265,8 @@ impl ApplyCommand<'_> {
 }
 
 const NOTHING: &str = "nothing to apply: the project has all changes\n";
-const GIVE_UP: &str = "help: bring these files to one of the two states and run `orchestrator apply` again, or delete \
-     logs/apply.json to leave the project as it is now";
+const GIVE_UP: &str = "help: an interrupted apply is not complete. Remove the cause (bring files in conflict to one of their \
+     two states) and run `orchestrator apply` again, or delete logs/apply.json to leave the project as it is now";
 
 /// The links of the workspace with their targets.
 fn links(workspace: &Workspace, taken: &TakenSnapshot) -> Result<BTreeMap<PathBuf, PathBuf>> {

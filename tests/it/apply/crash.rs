@@ -12,7 +12,7 @@ use crate::support::project::{Project, RUN};
 use crate::workflow_crash::{ALL, step};
 
 const CHANGES: &str = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat,rmdir,\
-                       ftruncate,linkat,symlinkat";
+                       ftruncate,linkat";
 
 /// A project in which a lot changes: also a file that becomes a folder, and a folder that becomes a file.
 fn prepared() -> Project {
@@ -115,6 +115,48 @@ fn an_apply_killed_again_while_it_is_completed_is_completed() {
         assert_eq!(user_files(&project), goal(), "{hit} {number}");
         is_clean(&project);
     }
+}
+
+#[test]
+fn many_files_are_applied_as_a_whole_across_kills() {
+    let Some(tracer) = tracer() else { return };
+    let origin = prepared();
+    for number in 0..20 {
+        origin.write(
+            &format!("workspace/many/{number}.py"),
+            format!("{number}\n"),
+        );
+    }
+    let whole = copy_of(&origin);
+    whole.run(&["apply"]).exits(0);
+    let goal = user_files(&whole);
+    assert_eq!(goal["many/19.py"], "19\n");
+    for number in (1..).step_by(step(31) as usize) {
+        let project = copy_of(&origin);
+        let kill = Disturbance::kill(ALL, number);
+        let traced = disturbed(&project, tracer, &kill, &["apply"]);
+        let Some(hit) = traced.hit else { break };
+        project.run(&["apply"]).exits(0);
+        assert_eq!(user_files(&project), goal, "{hit} {number}");
+        is_clean(&project);
+    }
+}
+
+#[test]
+fn on_a_file_system_that_cannot_exchange_files_they_are_replaced() {
+    let Some(tracer) = tracer() else { return };
+    let without_exchange = Disturbance {
+        calls: "renameat2",
+        fault: CallFault::Error(Errno::INVAL.raw_os_error()),
+        first: 1,
+        last: u32::MAX,
+    };
+    let project = prepared();
+    disturbed(&project, tracer, &without_exchange, &["apply"])
+        .ran
+        .exits(0);
+    assert_eq!(user_files(&project), goal());
+    is_clean(&project);
 }
 
 /// A project in which an apply was killed in the middle of its changes.
