@@ -50,6 +50,7 @@ mod env_programs;
 mod env_python;
 mod evidence;
 mod examples;
+mod existing_project;
 mod external_changes;
 mod flags;
 mod inputs;
