@@ -63,6 +63,15 @@ struct RoutedChange {
     allowed: Vec<FileState>,
 }
 
+/// Where a changed path goes.
+enum Destination {
+    To(RoutedPath),
+    /// Nowhere: this part of it is not carried.
+    Skipped(PathBuf, SkipReason),
+    /// What it was copied from is gone.
+    Gone(PathBuf),
+}
+
 /// Finds the changes of a workspace. Nothing is written.
 pub(crate) fn find_changes(
     workspace: &AppliedWorkspace,
@@ -176,17 +185,21 @@ impl ChangeFinder<'_, '_> {
         let was_taken_in = !old.is_absent();
         // What was never carried and is gone again needs no word.
         let is_noteworthy = was_taken_in || !new.is_absent();
-        match self.routed_path(path, was_taken_in, new)? {
-            Ok(to) => self.add(RoutedChange {
+        match self.destination(path, was_taken_in, new)? {
+            Destination::To(to) => self.add(RoutedChange {
                 path: path.to_owned(),
                 to,
                 new,
                 allowed,
             }),
-            Err(Some((part, reason))) if is_noteworthy => {
+            Destination::Skipped(part, reason) if is_noteworthy => {
                 self.skipped.entry(part).or_insert(reason);
             }
-            Err(_) => {}
+            Destination::Skipped(..) => {}
+            Destination::Gone(from) => {
+                let problem = "what it was copied from is gone".to_owned();
+                self.conflict(from, problem);
+            }
         }
         Ok(())
     }
@@ -205,35 +218,29 @@ impl ChangeFinder<'_, '_> {
         }
     }
 
-    /// The target of a path; or what of it is not carried and why, or a conflict, which is noted.
-    #[expect(clippy::type_complexity, reason = "a path and a reason, or neither")]
-    fn routed_path(
+    fn destination(
         &mut self,
         path: &Path,
         was_taken_in: bool,
         new: FileState,
-    ) -> Result<std::result::Result<RoutedPath, Option<(PathBuf, SkipReason)>>> {
-        let skip = |part: &Path, reason| Ok(Err(Some((part.to_owned(), reason))));
+    ) -> Result<Destination> {
+        let skip = |reason| Ok(Destination::Skipped(path.to_owned(), reason));
         let to = match self.routes.route(path, was_taken_in) {
-            Route::Nowhere => return skip(path, SkipReason::Outside),
-            Route::SourceGone(from) => {
-                let problem = "what it was copied from is gone".to_owned();
-                self.conflict(from, problem);
-                return Ok(Err(None));
-            }
+            Route::Nowhere => return skip(SkipReason::Outside),
+            Route::SourceGone(from) => return Ok(Destination::Gone(from)),
             Route::To(to) => to,
         };
         let target = self.routes.target(&to);
         if self.routes.is_owned_by_run(&target) {
-            return skip(path, SkipReason::OwnedByRun);
+            return skip(SkipReason::OwnedByRun);
         } else if self.routes.is_spec(&target) {
-            return skip(path, SkipReason::Spec);
+            return skip(SkipReason::Spec);
         } else if !was_taken_in && let Some((part, reason)) = self.skip_new(path, &to)? {
-            return skip(&part, reason);
+            return Ok(Destination::Skipped(part, reason));
         } else if let (FileState::Link { .. }, Some(reason)) = (new, self.skip_link(path, &to)) {
-            return skip(path, reason);
+            return skip(reason);
         }
-        Ok(Ok(to))
+        Ok(Destination::To(to))
     }
 
     /// Why something that was not taken in is not carried.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Paths of the workspace that are not carried; a folder stands for all that is in it.
+/// Paths of the workspace that are not carried; a folder means all that is in it.
 pub(crate) type SkippedPaths = BTreeMap<PathBuf, SkipReason>;
 
 /// Why something is not carried.

@@ -1,3 +1,5 @@
+//! The engine without the binary: changes at the same time, mixtures that a crash leaves, routes and links.
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -270,6 +270,7 @@ fn the_command_page_has_every_option_and_variable() {
         &["attempts", "--help"],
         &["diff", "--help"],
         &["restore", "--help"],
+        &["apply", "--help"],
         &["reset", "--help"],
         &["lint", "--help"],
         &["diagram", "--help"],

@@ -40,8 +40,10 @@ fn commands(block: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// Whether an output is the one of the page, where `…` stands for anything in a line, or alone for any lines.
+/// Whether an output is the one of the page, where `…` is anything in a line, or alone any number of lines. The page has
+/// an id of its own.
 fn is_shown(output: &str, shown: &str) -> bool {
+    let shown = shown.replace("910532f4-…", "…");
     let mut pattern = String::from("(?s)^");
     for line in shown.lines() {
         pattern += &match line {
@@ -95,4 +97,30 @@ fn the_steps_of_the_page_work_in_a_git_repository() {
     assert_eq!(project.read("mode.py"), MODE);
     assert_eq!(server.count(), 1);
     project.nothing_left();
+}
+
+#[test]
+fn a_conflict_can_be_solved_with_the_patch() {
+    if !needs::program("git") {
+        return;
+    }
+    let spec = "name: a\ndescription: b\nworkspace: {copy: [.], protect: [tests/]}\n\
+                checks: [{command: [python3, -m, unittest, discover, -s, tests]}]\n";
+    let server = Server::start([reply::files(&[("stats.py", FIXED), ("mode.py", MODE)])]);
+    let project = repository(&server, spec);
+    let shell = |line: &str| project.run_in_shell(line, &[]);
+    project.run(&["run", "--spec", "build.yaml"]).exits(0);
+    let mine = format!("# A comment of the user.\n\n{STATS}");
+    project.write("stats.py", &mine);
+    project
+        .run(&["apply"])
+        .exits(1)
+        .says("conflict: stats.py: it was changed since it was copied");
+    assert_eq!(project.read("stats.py"), mine);
+    assert!(!project.exists("mode.py"));
+    shell("git commit -q -a -m mine").exits(0);
+    shell("orchestrator diff | git apply --3way").exits(0);
+    let both = project.read("stats.py");
+    assert!(both.contains("middle - 1") && both.contains("# A comment of the user."));
+    assert_eq!(project.read("mode.py"), MODE);
 }
