@@ -22,7 +22,9 @@ use crate::workspace::path_error::PathError;
 use crate::workspace::resolve::{ResolvedFolder, Resolver};
 use crate::workspace::rules::{Access, CARRY};
 use crate::workspace::stage::{StagedFile, StagedMode};
-use crate::workspace::walk::DEPTH_LIMIT;
+
+/// What lies deeper is not looked into.
+const MAX_DEPTH: usize = 256;
 
 /// An open folder of the user's.
 #[derive(Debug)]
@@ -215,7 +217,7 @@ impl CarryFolder {
             for name in names {
                 let path = around.join(&name);
                 match open_folder(dir.as_fd(), &name, Access::AsIs) {
-                    Ok(inner) if path.components().count() < DEPTH_LIMIT => {
+                    Ok(inner) if path.components().count() < MAX_DEPTH => {
                         pending.push((inner, path))
                     }
                     _ => found.push(path),

@@ -16,7 +16,7 @@ use crate::workspace::handle::Workspace;
 use crate::workspace::rules::Access;
 
 /// Entries deeper than this many levels are not visited.
-pub(super) const DEPTH_LIMIT: usize = 256;
+pub(in crate::workspace) const DEPTH_LIMIT: usize = 256;
 /// After this many entries a walk ends.
 const ENTRY_LIMIT: usize = 200_000;
 
