@@ -81,8 +81,15 @@ impl Routes {
         let Some((folder, name)) = resolved(&from, source.is_folder) else {
             return Ok(opened);
         };
-        self.folders.push(CarryFolder::open(&folder)?);
-        opened.folder = Ok(self.folders.len() - 1);
+        let top = Path::new("");
+        let known = (self.folders.iter()).position(|known| known.path_of(top) == folder);
+        opened.folder = Ok(match known {
+            Some(known) => known,
+            None => {
+                self.folders.push(CarryFolder::open(&folder)?);
+                self.folders.len() - 1
+            }
+        });
         opened.name = name;
         Ok(opened)
     }

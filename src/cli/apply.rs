@@ -41,6 +41,8 @@ struct ApplyCommand<'a> {
     root: Root,
     cancel: CancelToken,
     is_check: bool,
+    /// An interrupted one was completed before.
+    has_completed: bool,
     text: ApplyText,
 }
 
@@ -53,18 +55,19 @@ impl ApplyCommand<'_> {
             root,
             cancel: cancel_on_signals()?,
             is_check,
+            has_completed: false,
             text: ApplyText::new(&real_path(&env.absolute(Path::new("")))),
         })
     }
 
     fn run(&mut self) -> Result<u8> {
         let _lock = self.root.lock()?;
-        let pending = ApplyPlan::load(&self.root)?;
-        if let Some(plan) = &pending {
+        if let Some(plan) = &ApplyPlan::load(&self.root)? {
             let code = self.complete(plan).inspect_err(|_| print_stderr(GIVE_UP))?;
             if code != 0 || self.is_check {
                 return Ok(code);
             }
+            self.has_completed = true;
         }
         match self.root.load()? {
             LoadedState::Build(state) => self.apply(&state),
@@ -72,7 +75,7 @@ impl ApplyCommand<'_> {
                 "{} is corrupt: {problem}",
                 self.root.join("state.json").display()
             ))),
-            _ if pending.is_some() => Ok(0),
+            _ if self.has_completed => Ok(0),
             LoadedState::Nothing => Err(Error::Usage(format!(
                 "no run in {}: there is nothing to apply",
                 self.root.path.display()
@@ -133,7 +136,7 @@ impl ApplyCommand<'_> {
         };
         if plan.changes.is_empty() {
             RunSnapshots::of(&self.root, &state.run_id).save_applied(plan.tree)?;
-            write_stdout(NOTHING)?;
+            write_stdout(if self.has_completed { "" } else { NOTHING })?;
             return Ok(0);
         }
         let end = carry_out::begin(plan, &self.root, &mut store)?;

@@ -1,4 +1,4 @@
-//! Hostile scenes and races, tried through every caller: answers, inputs, snapshots and the editor.
+//! Hostile scenes and races, tried through every caller: answers, inputs, snapshots, the editor and apply.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,9 @@ use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use crate::workspace::snapshot::Snapshot;
 use crate::workspace::tests::{TestDir, as_ordinary_user, mount, unmount, write};
-use crate::workspace::{PathError, ProjectDir, ReadOutcome};
+use crate::workspace::{
+    CarriedContent, CarriedEntry, CarryFolder, PathError, ProjectDir, ReadOutcome,
+};
 
 const NEW: &str = "new";
 const CALLERS: [Caller; 4] = [
@@ -567,6 +569,33 @@ fn a_swap_of_folder_and_link_does_not_lead_the_editor_out() {
             assert!(project.read_straight(Path::new(path), 100).is_err());
         }
         edit(dir, &format!("d/e{n}/f")).is_ok() && edit(dir, &format!("d/e{n}/f")).is_ok()
+    });
+    assert!(
+        written > 0 && refused > 0,
+        "{written} written, {refused} refused"
+    );
+}
+
+#[test]
+fn a_swap_of_folder_and_link_does_not_lead_apply_out() {
+    let (written, refused) = race(1_000, |dir, n| {
+        let folder = CarryFolder::open(&dir.path("")).expect("open");
+        let [made, staged, placed] = ["", "/.new", "/f"].map(|name| format!("d/e{n}{name}"));
+        for path in ["d/precious", "swap/precious"].map(Path::new) {
+            let found = folder.look(path, 100).expect("look");
+            assert!(!matches!(found, CarriedEntry::File { .. }), "{found:?}");
+            let _ = folder.remove(path);
+        }
+        let content = CarriedContent::File {
+            content: b"x",
+            is_executable: false,
+            like: None,
+            sync: false,
+        };
+        let (staged, placed) = (Path::new(&staged), Path::new(&placed));
+        folder.make_folder(Path::new(&made), None).is_ok()
+            && folder.stage(staged, content).is_ok()
+            && folder.rename_new(staged, placed).is_ok()
     });
     assert!(
         written > 0 && refused > 0,
