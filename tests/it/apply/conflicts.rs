@@ -151,7 +151,7 @@ fn two_copies_of_a_file_that_differ_are_a_conflict() {
                 checks: [{command: [sh, -c, 'true']}]\ngenerator: {provider: template, template: template}\n";
     let project = Project::new()
         .spec(spec)
-        .file("specs/template/0/unused", "")
+        .file("specs/template/0/one/a", "a\n")
         .file("project/a", "a\n");
     project.run(crate::support::project::RUN).exits(0);
     project.write("workspace/one/a", "1\n");

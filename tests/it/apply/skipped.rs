@@ -41,7 +41,7 @@ fn new_files_outside_every_copied_folder_are_not_carried() {
                 generator: {provider: template, template: template}\n";
     let project = Project::new()
         .spec(spec)
-        .file("specs/template/0/unused", "")
+        .file("specs/template/0/project/a", "a\n")
         .file("project/a", "a\n");
     project.run(RUN).exits(0);
     project.write("workspace/other/b", "b\n");
@@ -181,7 +181,7 @@ fn what_belongs_to_the_run_is_not_carried_when_the_root_is_the_project() {
             "name: a\ndescription: b\nworkspace: {copy: [.]}\nchecks: [{command: [sh, -c, 'true']}]\n\
              generator: {provider: template, template: specs}\n",
         )
-        .file("specs/0/unused", "")
+        .file("specs/0/code.py", "old\n")
         .file("code.py", "old\n");
     project.run(&["run", "build.yaml"]).exits(0);
     for path in [
