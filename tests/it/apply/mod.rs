@@ -38,7 +38,9 @@ fn with_project(project: Project) -> Project {
     for (path, text) in GIVEN {
         project.write(&format!("project/{path}"), text);
     }
-    project.spec(SPEC).file("specs/template/0/keep.py", "keep\n")
+    project
+        .spec(SPEC)
+        .file("specs/template/0/keep.py", "keep\n")
 }
 
 fn run_of(project: Project) -> Project {
