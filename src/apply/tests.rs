@@ -127,6 +127,7 @@ fn source(from: &str, to: &str, is_folder: bool) -> CopiedSource {
         from: PathBuf::from(from),
         to: to.to_owned(),
         is_folder,
+        exclude: Vec::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::build::attempt_keeper::AttemptKeeper;
+use crate::build::attempt_store::AttemptStore;
 use crate::build::build_log::BuildLog;
 use crate::build::protection::verified::VerifiedFiles;
 use crate::build::spec::Spec;
@@ -31,7 +31,7 @@ pub(crate) struct Context {
     pub root_handle: Arc<OwnedFd>,
     pub workspace: Workspace,
     pub verified: VerifiedFiles,
-    pub attempts: AttemptKeeper,
+    pub attempts: AttemptStore,
     pub log: EventLog,
     /// What the log says of this build.
     pub build_log: Arc<Mutex<BuildLog>>,

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use crate::build::attempt_keeper::{AttemptKeeper, snapshot_event};
+use crate::build::attempt_store::{AttemptStore, snapshot_event};
 use crate::build::build_log::BuildLog;
 use crate::build::kept_files::KEPT_NAMES;
 use crate::cancel::CancelToken;
@@ -47,8 +47,8 @@ pub(crate) fn keep_workspace(
     cancel: &CancelToken,
 ) -> Result<Option<u32>> {
     remove_hidden_files(root, workspace, run.run_id)?;
-    let mut keeper = AttemptKeeper::open(root, run.run_id)?;
-    let kept = keep_as_snapshot(&mut keeper, workspace, run, known, cancel)?;
+    let mut attempts = AttemptStore::open(root, run.run_id)?;
+    let kept = keep_as_snapshot(&mut attempts, workspace, run, known, cancel)?;
     if let Some(KeptSnapshot::New(record)) = &kept {
         append(root, run.run_id, &[snapshot_event(record, None)])?;
     }
@@ -59,7 +59,7 @@ pub(crate) fn keep_workspace(
 #[derive(Debug)]
 pub(crate) enum KeptSnapshot {
     Known(u32),
-    New(SnapshotRecord),
+    New(Box<SnapshotRecord>),
 }
 
 impl KeptSnapshot {
@@ -73,7 +73,7 @@ impl KeptSnapshot {
 
 /// Keeps the workspace as a snapshot of the run, unless one has it already; `None` if there is nothing in it.
 pub(crate) fn keep_as_snapshot(
-    keeper: &mut AttemptKeeper,
+    attempts: &mut AttemptStore,
     workspace: &Workspace,
     run: KeptRun<'_>,
     known: KnownSnapshots,
@@ -82,8 +82,8 @@ pub(crate) fn keep_as_snapshot(
     if !workspace.has_files_but(&KEPT_NAMES)? {
         return Ok(None);
     }
-    let taken = keeper.take(workspace, cancel)?;
-    let records = keeper.records().list()?;
+    let taken = attempts.take(workspace, cancel)?;
+    let records = attempts.records().list()?;
     let mut records = records.values().rev();
     let is_same = |record: &&SnapshotRecord| record.tree == taken.tree;
     let last = records.next();
@@ -95,8 +95,8 @@ pub(crate) fn keep_as_snapshot(
         return Ok(Some(KeptSnapshot::Known(found.number)));
     }
     let record = record(run, &taken, last.map_or(1, |last| last.number + 1));
-    keeper.records().save(&record)?;
-    Ok(Some(KeptSnapshot::New(record)))
+    attempts.records().save(&record)?;
+    Ok(Some(KeptSnapshot::New(Box::new(record))))
 }
 
 fn record(run: KeptRun<'_>, taken: &TakenSnapshot, number: u32) -> SnapshotRecord {

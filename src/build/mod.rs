@@ -4,7 +4,7 @@
 //! at the saved phase. Only `advance` changes the phase: it decides by the table, saves `state.json`, then records the
 //! transition.
 
-pub(crate) mod attempt_keeper;
+pub(crate) mod attempt_store;
 pub(crate) mod attempts;
 pub(crate) mod baseline;
 pub(crate) mod build_log;

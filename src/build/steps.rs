@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::build::Run;
-use crate::build::attempt_keeper::{keep_round, keep_taken_in};
+use crate::build::attempt_store::{keep_round, keep_taken_in};
 use crate::build::attempts::first_cause;
 use crate::build::baseline::run_baseline;
 use crate::build::build_log::ContinuedRun;
@@ -22,6 +22,7 @@ use crate::build::spec::{CheckSpec, OnTimeout};
 use crate::build::tested_files;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
+use crate::snapshots::records::RunSnapshots;
 use crate::state::phase::{Outcome, Phase};
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
@@ -83,7 +84,8 @@ fn take_over(context: &mut Context, continued: &ContinuedRun) -> Result<()> {
     context
         .attempts
         .bring_back(&context.workspace, tree, &context.cancel)?;
-    let known = context.attempts.taken_in_tree()?;
+    let before = RunSnapshots::of(&context.root, &continued.run_id);
+    let known = context.attempts.taken_in_tree(&before);
     let is_new = |input: &&WorkspaceInput| {
         let path = Path::new(input.to.as_str());
         !known.contains_key(path) && !context.attempts.has(input.to.as_str())
@@ -97,8 +99,7 @@ fn take_over(context: &mut Context, continued: &ContinuedRun) -> Result<()> {
         .settle(given.map(|input| Path::new(input.to.as_str())))?;
     context
         .attempts
-        .take(&context.workspace, &context.cancel)
-        .map(drop)
+        .add_taken_in(&context.workspace, &new, &context.cancel)
 }
 
 /// GENERATING and PATCHING: an answer, and its files on disk.

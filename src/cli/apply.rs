@@ -20,9 +20,10 @@ use crate::cli::output::{print_error, print_stderr, write_stdout};
 use crate::cli::run_config::secrets;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
+use crate::snapshots::objects::IdsOnly;
 use crate::snapshots::objects::ObjectStore;
 use crate::snapshots::records::{RunSnapshots, TakenIn};
-use crate::snapshots::take::{IdsOnly, SnapshotIndex, TakenSnapshot};
+use crate::snapshots::take::{SnapshotIndex, TakenSnapshot};
 use crate::snapshots::tree::read_tree;
 use crate::state::journal::Journal;
 use crate::state::phase::Phase;
@@ -198,11 +199,16 @@ impl ApplyCommand<'_> {
         let root = self.root.real_path();
         let spec_file = real_path(&root.join(&state.spec_file));
         let routes = Routes::open(&taken_in.copied, &root, &spec_file)?;
+        let exclude = |top: &Path| {
+            let mut sources = taken_in.copied.iter();
+            let source = sources.find(|source| real_path(&root.join(&source.from)) == top);
+            source.map_or(&[][..], |source| &source.exclude)
+        };
         let mut filters: BTreeMap<PathBuf, CopyFilter> = BTreeMap::new();
         find_changes(workspace, &routes, &mut |top: &Path, path: &Path| {
             let filter = filters
                 .entry(top.to_owned())
-                .or_insert_with(|| CopyFilter::new(top));
+                .or_insert_with(|| CopyFilter::new(top, exclude(top)));
             filter.left_out(path)
         })
     }

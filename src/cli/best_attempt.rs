@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::build::attempt_keeper::snapshot_event;
+use crate::build::attempt_store::snapshot_event;
 use crate::build::context::Context;
 use crate::build::kept_workspace::{KeptRun, KeptSnapshot, KnownSnapshots, keep_as_snapshot};
 use crate::cli::resume_command::attempt_command;
@@ -58,9 +58,9 @@ pub(super) fn keep_best(context: &mut Context) -> Result<()> {
         phase: context.state.phase.name(),
         why: "before --keep-best",
     };
-    let (keeper, cancel) = (&mut context.attempts, &context.cancel);
+    let (attempts, cancel) = (&mut context.attempts, &context.cancel);
     let known = KnownSnapshots::All;
-    let now = keep_as_snapshot(keeper, &context.workspace, kept, known, cancel)?;
+    let now = keep_as_snapshot(attempts, &context.workspace, kept, known, cancel)?;
     if let Some(KeptSnapshot::New(record)) = &now {
         context.log.record(snapshot_event(record, None))?;
     }

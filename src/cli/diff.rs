@@ -18,9 +18,10 @@ use crate::diff::{
     FileDiff, FileStat, FileVersion, VersionKind, file_stat, git_patch, stat_table, terminal_text,
 };
 use crate::error::{Error, Result};
+use crate::snapshots::objects::IdsOnly;
 use crate::snapshots::objects::{ObjectId, ObjectStore};
 use crate::snapshots::records::RunSnapshots;
-use crate::snapshots::take::{IdsOnly, SnapshotIndex};
+use crate::snapshots::take::SnapshotIndex;
 use crate::snapshots::tree::{Tree, TreeNode, changed_paths, read_tree};
 use crate::state::store::{LoadedState, Root};
 use crate::workspace::{OpenedFile, Workspace};

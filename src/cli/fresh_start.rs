@@ -1,7 +1,7 @@
 //! What a new run does with the one before it: its workspace is kept, or is what the new run begins with.
 
 use crate::build::Run;
-use crate::build::attempt_keeper::taken_in;
+use crate::build::attempt_store::taken_in;
 use crate::build::build_log::ContinuedRun;
 use crate::build::context::Context;
 use crate::build::kept_workspace::{KeptRun, KnownSnapshots, keep_workspace};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::build::attempt_keeper::AttemptKeeper;
+use crate::build::attempt_store::AttemptStore;
 use crate::build::kept_files::KEPT_NAMES;
 use crate::build::kept_workspace::{KeptRun, KnownSnapshots, append, keep_workspace};
 use crate::cli::best_attempt::best_attempt;
@@ -77,8 +77,8 @@ impl RestorePlan {
         if *owner == self.run_id && before == Some(self.record.number) {
             return Ok(self.text(None, &[]));
         }
-        let mut keeper = AttemptKeeper::open(root, owner)?;
-        let missing = keeper.bring_back(workspace, self.record.tree, &cancel)?;
+        let mut attempts = AttemptStore::open(root, owner)?;
+        let missing = attempts.bring_back(workspace, self.record.tree, &cancel)?;
         let from_run = (*owner != self.run_id).then(|| self.run_id.clone());
         let restored = Event::SnapshotRestored {
             agent_id: MAIN_AGENT.into(),

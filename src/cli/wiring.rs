@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::build::Run;
-use crate::build::attempt_keeper::AttemptKeeper;
+use crate::build::attempt_store::AttemptStore;
 use crate::build::build_log::BuildLog;
 use crate::build::checks::ToolRegistry;
 use crate::build::checks::command::CommandCheck;
@@ -139,7 +139,7 @@ pub(super) fn assemble(
         .handle()
         .try_clone_to_owned()
         .map_err(|error| Error::io("open", &root.path, error))?;
-    let attempts = AttemptKeeper::open(root, &opened.state.run_id)?;
+    let attempts = AttemptStore::open(root, &opened.state.run_id)?;
     let child_env = child_env(config, resources, root, &cancel)?;
     let model = recorded_model(config, resources, replay, &cancel);
     let (spec, inputs) = (config.spec.clone(), config.inputs.clone());

@@ -71,10 +71,6 @@ impl ObjectId {
         }
         Some(ObjectId(bytes))
     }
-
-    pub(crate) fn bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
 }
 
 impl fmt::Display for ObjectId {
@@ -220,6 +216,26 @@ impl ObjectStore {
             }
         }
         Ok(())
+    }
+}
+
+/// Where contents go: a store, or nowhere if only ids are wanted.
+pub(crate) trait ContentSink {
+    fn add(&mut self, content: &[u8]) -> Result<ObjectId>;
+}
+
+impl ContentSink for StagedObjects<'_> {
+    fn add(&mut self, content: &[u8]) -> Result<ObjectId> {
+        StagedObjects::add(self, content)
+    }
+}
+
+/// Computes ids and stores nothing.
+pub(crate) struct IdsOnly;
+
+impl ContentSink for IdsOnly {
+    fn add(&mut self, content: &[u8]) -> Result<ObjectId> {
+        Ok(ObjectId::of(content))
     }
 }
 

@@ -69,6 +69,9 @@ pub(crate) struct CopiedSource {
     /// Its path in the workspace; empty is the top.
     pub to: String,
     pub is_folder: bool,
+    /// What of a folder is left out, as in an ignore file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
 }
 
 /// The tree of a workspace at one moment.

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
-use crate::snapshots::objects::{ObjectId, StagedObjects};
+use crate::snapshots::objects::{ContentSink, ObjectId};
 use crate::snapshots::tree::{FolderLines, Tree, TreeNode};
 use crate::text::hex;
 use crate::workspace::generated::is_generated;
@@ -29,26 +29,6 @@ pub(crate) const MAX_STORED: u64 = 32 << 20;
 const TOOL_FOLDERS: [&str; 4] = ["node_modules", "target", ".venv", BYTECODE];
 /// Present after every run of Python; not worth a word to the user.
 const BYTECODE: &str = "__pycache__";
-
-/// Where contents go: a store, or nowhere if only ids are wanted.
-pub(crate) trait ContentSink {
-    fn add(&mut self, content: &[u8]) -> Result<ObjectId>;
-}
-
-impl ContentSink for StagedObjects<'_> {
-    fn add(&mut self, content: &[u8]) -> Result<ObjectId> {
-        StagedObjects::add(self, content)
-    }
-}
-
-/// Computes ids and stores nothing.
-pub(crate) struct IdsOnly;
-
-impl ContentSink for IdsOnly {
-    fn add(&mut self, content: &[u8]) -> Result<ObjectId> {
-        Ok(ObjectId::of(content))
-    }
-}
 
 /// What the last snapshot found, so that the next one reads only what has changed.
 #[derive(Debug, Default)]

@@ -7,12 +7,13 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
+use super::objects::IdsOnly;
 use super::objects::{ObjectId, ObjectStore};
 use super::prune::prune;
 use super::records::{RunSnapshots, SnapshotRecord};
 use super::restore::{CurrentTree, restore};
-use super::take::{IdsOnly, SnapshotIndex, TakenSnapshot};
-use super::tree::{TreeNode, changed_paths, read_tree};
+use super::take::{SnapshotIndex, TakenSnapshot};
+use super::tree::{Tree, TreeNode, changed_paths, read_tree, write_tree};
 use crate::cancel::CancelToken;
 use crate::state::run::{new_run_id, timestamp};
 use crate::state::store::Root;
@@ -313,4 +314,19 @@ fn changed_paths_are_those_of_files_and_links() {
     let after = read_tree(&fixture.store, tree).unwrap();
     let changed = changed_paths(&before, &after);
     assert_eq!(changed, ["changed", "gone/file", "new/file"].map(Path::new));
+}
+
+#[test]
+fn a_tree_that_was_read_is_written_with_the_same_id() {
+    let mut fixture = Fixture::new();
+    for path in ["a", "a.b/c", "a-b", "b/x", "deep/er/and/deeper", "deep/er2/x"] {
+        fixture.write(path, path);
+    }
+    fs::create_dir_all(fixture.path("empty/inside")).unwrap();
+    symlink("a", fixture.path("link")).unwrap();
+    let id = fixture.take().tree;
+    let tree = read_tree(&fixture.store, id).unwrap();
+    assert_eq!(write_tree(&tree, &mut IdsOnly).unwrap(), id);
+    let empty = write_tree(&Tree::new(), &mut IdsOnly).unwrap();
+    assert_eq!(empty, ObjectId::of(b""));
 }

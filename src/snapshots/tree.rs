@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::snapshots::objects::{ObjectId, ObjectStore};
+use crate::snapshots::objects::{ContentSink, ObjectId, ObjectStore};
 
 /// An entry of a snapshot; `mode` has the permission bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +117,34 @@ pub(crate) fn read_tree(store: &ObjectStore, id: ObjectId) -> Result<Tree> {
         }
     }
     Ok(tree)
+}
+
+/// Stores the lists of a tree whose contents are stored; returns its id.
+pub(crate) fn write_tree(tree: &Tree, sink: &mut dyn ContentSink) -> Result<ObjectId> {
+    let mut children: BTreeMap<&Path, Vec<(&OsStr, &TreeNode)>> = BTreeMap::new();
+    children.insert(Path::new(""), Vec::new());
+    for (path, node) in tree {
+        if let TreeNode::Folder { .. } = node {
+            children.entry(path).or_default();
+        }
+        if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
+            children.entry(parent).or_default().push((name, node));
+        }
+    }
+    let mut ids: BTreeMap<&Path, ObjectId> = BTreeMap::new();
+    // A folder comes before what is in it, so the reverse order completes the inner ones first.
+    for (folder, entries) in children.iter().rev() {
+        let mut lines = FolderLines::default();
+        for (name, node) in entries {
+            match (node, ids.get(folder.join(name).as_path())) {
+                (TreeNode::Folder { mode }, Some(id)) => lines.add_folder(name, *mode, id),
+                (node, _) => lines.add(name, node),
+            }
+        }
+        ids.insert(folder, sink.add(lines.bytes())?);
+    }
+    let top = ids.get(Path::new("")).copied();
+    top.ok_or_else(|| Error::Bug("a tree without a top".into()))
 }
 
 /// Adds the ids of everything that a tree needs; what is in `live` already is not read again.

@@ -166,6 +166,11 @@ fn the_spec_may_have_changed_and_new_files_are_taken_in() {
     project.run(CONTINUE).exits(0);
     assert_eq!(project.workspace("given.txt"), "given\n");
     assert_eq!(server.count(), 3);
+    let diff = project.run(&["diff"]).exits(0).stdout;
+    assert!(
+        !diff.contains("given.txt"),
+        "what was taken in later is no change\n{diff}"
+    );
 }
 
 #[test]

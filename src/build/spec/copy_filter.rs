@@ -8,9 +8,10 @@ use super::exclusions::{ExclusionReason, InputFilter, ReservedPaths};
 use super::ignore_rules::IgnoreRules;
 use crate::error::{Error, Result};
 
-/// The ignore rules and names of secrets of one folder. Rules are read once for each folder in it.
+/// The ignore rules, `exclude` and names of secrets of one folder. Rules are read once for each folder in it.
 pub(crate) struct CopyFilter {
     top: PathBuf,
+    exclude: Vec<String>,
     folders: HashMap<PathBuf, FolderRules>,
 }
 
@@ -22,9 +23,10 @@ enum FolderRules {
 }
 
 impl CopyFilter {
-    pub(crate) fn new(top: &Path) -> CopyFilter {
+    pub(crate) fn new(top: &Path, exclude: &[String]) -> CopyFilter {
         CopyFilter {
             top: top.to_owned(),
+            exclude: exclude.to_vec(),
             folders: HashMap::new(),
         }
     }
@@ -74,14 +76,14 @@ impl CopyFilter {
         is_folder: bool,
     ) -> Result<Option<&'static str>> {
         let reserved = ReservedPaths::default();
-        let filter = InputFilter::new(Some(&reserved), &[], &self.top)?;
+        let filter = InputFilter::new(Some(&reserved), &self.exclude, &self.top)?;
         let found = filter.exclusion(rules, &self.top.join(path), is_folder);
         Ok(found.map(|reason| match reason {
             ExclusionReason::Secret => "its name is that of a file with secrets",
-            ExclusionReason::Ignored
-            | ExclusionReason::Excluded
-            | ExclusionReason::Spec
-            | ExclusionReason::Hidden => "an ignore file of the project excludes it",
+            ExclusionReason::Excluded => "`exclude` of the spec leaves it out",
+            ExclusionReason::Ignored | ExclusionReason::Spec | ExclusionReason::Hidden => {
+                "an ignore file of the project excludes it"
+            }
         }))
     }
 }
@@ -102,7 +104,7 @@ mod tests {
         )
         .unwrap();
         fs::write(folder.path().join("sub/.ignore"), "local\n").unwrap();
-        let mut filter = CopyFilter::new(folder.path());
+        let mut filter = CopyFilter::new(folder.path(), &["*.csv".into()]);
         let mut part = |path: &str| {
             let found = filter.left_out(Path::new(path)).unwrap();
             found.map(|(part, _)| part.display().to_string())
@@ -119,6 +121,7 @@ mod tests {
             ("sub/.env", Some("sub/.env")),
             (".env/lib/x.py", Some(".env")),
             (".env.example", None),
+            ("sub/data.csv", Some("sub/data.csv")),
         ] {
             assert_eq!(part(path).as_deref(), expected, "{path}");
         }

@@ -7,6 +7,7 @@ use crate::build::checks::ToolResult;
 use crate::build::context::Context;
 use crate::build::kept_files::KEPT_NAMES;
 use crate::build::spec::InputSource;
+use crate::build::spec::inputs::WorkspaceInput;
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::events::{Event, KeptRound, MAIN_AGENT, TestTotals};
@@ -15,7 +16,7 @@ use crate::snapshots::prune::prune;
 use crate::snapshots::records::{CopiedSource, RoundResult, RunSnapshots, SnapshotRecord, TakenIn};
 use crate::snapshots::restore::{CurrentTree, restore};
 use crate::snapshots::take::{SnapshotIndex, TakenSnapshot, UnstoredEntry};
-use crate::snapshots::tree::{Tree, TreeNode, read_tree};
+use crate::snapshots::tree::{Tree, TreeNode, read_tree, write_tree};
 use crate::state::phase::Phase;
 use crate::state::run::{UsageTotals, timestamp};
 use crate::state::store::{Root, real_path};
@@ -23,7 +24,7 @@ use crate::workspace::Workspace;
 
 /// The snapshots of a run under way.
 #[derive(Debug)]
-pub(crate) struct AttemptKeeper {
+pub(crate) struct AttemptStore {
     store: ObjectStore,
     index: SnapshotIndex,
     records: RunSnapshots,
@@ -34,8 +35,8 @@ pub(crate) struct AttemptKeeper {
     begun: Instant,
 }
 
-impl AttemptKeeper {
-    pub(crate) fn open(root: &Root, run_id: &str) -> Result<AttemptKeeper> {
+impl AttemptStore {
+    pub(crate) fn open(root: &Root, run_id: &str) -> Result<AttemptStore> {
         let (store, records) = (ObjectStore::open(root)?, RunSnapshots::of(root, run_id));
         let list = records.list()?;
         let mut used = UsageTotals::none(true);
@@ -52,7 +53,7 @@ impl AttemptKeeper {
         // Without the objects of an earlier snapshot everything counts as changed.
         let known = tree.and_then(|tree| read_tree(&store, tree).ok());
         let index = known.map(SnapshotIndex::of_tree).unwrap_or_default();
-        Ok(AttemptKeeper {
+        Ok(AttemptStore {
             store,
             index,
             records,
@@ -110,12 +111,37 @@ impl AttemptKeeper {
         self.store.contains(tree)
     }
 
-    /// What the run took in; nothing if that is not known.
-    pub(crate) fn taken_in_tree(&self) -> Result<Tree> {
-        match self.records.taken_in()? {
-            Some(taken_in) => read_tree(&self.store, taken_in.tree),
-            None => Ok(Tree::new()),
+    /// What another run took in; nothing if that is not known.
+    pub(crate) fn taken_in_tree(&self, run: &RunSnapshots) -> Tree {
+        let taken_in = run.taken_in().ok().flatten();
+        let tree = taken_in.and_then(|taken_in| read_tree(&self.store, taken_in.tree).ok());
+        tree.unwrap_or_default()
+    }
+
+    /// Adds inputs that were copied in later to what the run took in.
+    pub(crate) fn add_taken_in(
+        &mut self,
+        workspace: &Workspace,
+        new: &[WorkspaceInput],
+        cancel: &CancelToken,
+    ) -> Result<()> {
+        self.take(workspace, cancel)?;
+        let Some(mut taken_in) = self.records.taken_in()?.filter(|_| !new.is_empty()) else {
+            return Ok(());
+        };
+        let mut tree = read_tree(&self.store, taken_in.tree)?;
+        for path in new
+            .iter()
+            .flat_map(|input| Path::new(input.to.as_str()).ancestors())
+        {
+            if let Some(node) = self.index.get(path) {
+                tree.entry(path.to_owned()).or_insert(*node);
+            }
         }
+        let mut staged = self.store.stage();
+        taken_in.tree = write_tree(&tree, &mut staged)?;
+        staged.finish()?;
+        self.records.save_taken_in(&taken_in)
     }
 
     /// Removes the oldest snapshots of the root beyond `keep`.
@@ -185,6 +211,7 @@ fn copied(source: &InputSource, root: &Path) -> CopiedSource {
     let from = real_path(&source.from);
     CopiedSource {
         is_folder: from.is_dir(),
+        exclude: source.exclude.clone(),
         to: source
             .to
             .as_ref()
@@ -212,14 +239,14 @@ pub(crate) fn keep_round(
         Phase::Patching
     };
     let total = context.log.read(|log| log.usage().totals(price_is_known));
-    let keeper = &mut context.attempts;
+    let attempts = &mut context.attempts;
     let round = RoundResult {
         retry_count,
         tests: all_tests(results),
         failed_checks: results.iter().filter(|result| !result.passed()).count() as u32,
         cause,
-        usage: difference(&total, &keeper.used),
-        duration_ms: keeper.begun.elapsed().as_millis() as u64,
+        usage: difference(&total, &attempts.used),
+        duration_ms: attempts.begun.elapsed().as_millis() as u64,
     };
     let kept = KeptRound {
         retry_count,
@@ -227,11 +254,11 @@ pub(crate) fn keep_round(
         failed_checks: round.failed_checks,
         failure,
     };
-    let record = keeper.record(&taken, phase, round);
-    keeper.records.save(&record)?;
-    keeper.used = total;
-    keeper.begun = Instant::now();
-    let before = keeper.last.replace(record.clone());
+    let record = attempts.record(&taken, phase, round);
+    attempts.records.save(&record)?;
+    attempts.used = total;
+    attempts.begun = Instant::now();
+    let before = attempts.last.replace(record.clone());
     let before = before.map(|before| before.unstored).unwrap_or_default();
     say_unstored(context, &before, &record.unstored)?;
     context.log.record(snapshot_event(&record, Some(kept)))
