@@ -71,6 +71,15 @@ impl ObjectId {
         }
         Some(ObjectId(bytes))
     }
+
+    /// Writes the 64 digits of its name.
+    pub(super) fn write_hex(&self, digits: &mut [u8; 64]) {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = HEX[usize::from(byte >> 4)];
+            pair[1] = HEX[usize::from(byte & 15)];
+        }
+    }
 }
 
 impl fmt::Display for ObjectId {

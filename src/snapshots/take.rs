@@ -4,7 +4,7 @@
 //! of their list of entries, and large files with that of their content; neither is stored.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -33,7 +33,8 @@ const BYTECODE: &str = "__pycache__";
 /// What the last snapshot found, so that the next one reads only what has changed.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotIndex {
-    entries: HashMap<PathBuf, IndexedEntry>,
+    /// By path. Its bytes are hashed and compared, which is faster than its parts.
+    entries: HashMap<OsString, IndexedEntry>,
     /// Counts the snapshots: an entry of an earlier one is gone.
     generation: u64,
 }
@@ -97,20 +98,21 @@ impl SnapshotIndex {
         SnapshotIndex {
             entries: tree
                 .into_iter()
-                .map(|(path, node)| (path, entry(node)))
+                .map(|(path, node)| (path.into_os_string(), entry(node)))
                 .collect(),
             generation: 0,
         }
     }
 
     pub(crate) fn get(&self, path: &Path) -> Option<&TreeNode> {
-        self.entries.get(path).map(|entry| &entry.node)
+        let found = self.entries.get(path.as_os_str());
+        found.map(|entry| &entry.node)
     }
 
     pub(crate) fn tree(&self) -> Tree {
         let entries = self.entries.iter();
         entries
-            .map(|(path, entry)| (path.clone(), entry.node))
+            .map(|(path, entry)| (path.into(), entry.node))
             .collect()
     }
 
@@ -201,11 +203,15 @@ impl SnapshotWalk<'_> {
             });
             return Ok(WalkStep::On);
         }
-        if let Some((node, stamp)) = self.node(entry)? {
-            self.remember(entry, node, stamp);
-            if let Some(folder) = self.levels.last_mut() {
-                folder.lines.add(name, &node);
-            }
+        let mut node = self.unchanged(entry);
+        if node.is_none()
+            && let Some((new, stamp)) = self.node(entry)?
+        {
+            self.remember(entry, new, stamp);
+            node = Some(new);
+        }
+        if let Some((node, folder)) = node.zip(self.levels.last_mut()) {
+            folder.lines.add(name, &node);
         }
         Ok(WalkStep::On)
     }
@@ -244,7 +250,7 @@ impl SnapshotWalk<'_> {
         while self
             .levels
             .last()
-            .is_some_and(|folder| folder.path != parent)
+            .is_some_and(|folder| folder.path.as_os_str() != parent.as_os_str())
             && self.levels.len() > 1
         {
             self.close_folder()?;
@@ -283,21 +289,41 @@ impl SnapshotWalk<'_> {
         }
     }
 
+    /// The node of a stored file that is as the last snapshot found it.
+    fn unchanged(&mut self, entry: &WorkspaceEntry) -> Option<TreeNode> {
+        let EntryKind::File { size, mode } = entry.kind else {
+            return None;
+        };
+        let stamp = self.stamp(entry, size)?;
+        let known = self.index.entries.get_mut(entry.path.as_os_str())?;
+        let has_mode =
+            matches!(known.node, TreeNode::File { mode: known, .. } if known == mode & 0o777);
+        if !has_mode || known.stamp != Some(stamp) {
+            return None;
+        }
+        known.generation = self.index.generation;
+        Some(known.node)
+    }
+
+    /// The metadata of a file, if an equal one later means an equal content.
+    fn stamp(&self, entry: &WorkspaceEntry, size: u64) -> Option<FileStamp> {
+        let is_settled = self.begun.is_some_and(|begun| entry.ctime < begun);
+        is_settled.then_some(FileStamp {
+            ino: entry.ino,
+            size,
+            ctime: entry.ctime,
+            mtime: entry.mtime,
+        })
+    }
+
     fn file(
         &mut self,
         entry: &WorkspaceEntry,
         size: u64,
         mode: u32,
     ) -> Result<Option<(TreeNode, Option<FileStamp>)>> {
-        let stamp = FileStamp {
-            ino: entry.ino,
-            size,
-            ctime: entry.ctime,
-            mtime: entry.mtime,
-        };
-        let is_settled = self.begun.is_some_and(|begun| entry.ctime < begun);
-        let stamp = is_settled.then_some(stamp);
-        let known = self.index.entries.get(&entry.path);
+        let stamp = self.stamp(entry, size);
+        let known = self.index.entries.get(entry.path.as_os_str());
         let known = known.filter(|known| stamp.is_some() && known.stamp == stamp);
         let node = match known.map(|known| known.node) {
             // A change of the mode alone is seen in the metadata.
@@ -347,7 +373,7 @@ impl SnapshotWalk<'_> {
     fn remember(&mut self, entry: &WorkspaceEntry, node: TreeNode, stamp: Option<FileStamp>) {
         let generation = self.index.generation;
         let is_folder = matches!(node, TreeNode::Folder { .. });
-        if let Some(known) = self.index.entries.get_mut(&entry.path) {
+        if let Some(known) = self.index.entries.get_mut(entry.path.as_os_str()) {
             let was_folder = matches!(known.node, TreeNode::Folder { .. });
             if known.node != node && !(is_folder && was_folder) {
                 self.changed.push(entry.path.clone());
@@ -367,7 +393,8 @@ impl SnapshotWalk<'_> {
             stamp,
             generation,
         };
-        self.index.entries.insert(entry.path.clone(), new);
+        let path = entry.path.clone().into_os_string();
+        self.index.entries.insert(path, new);
     }
 
     fn finish(mut self) -> Result<TakenSnapshot> {
@@ -384,7 +411,7 @@ impl SnapshotWalk<'_> {
         index.entries.retain(|path, entry| {
             let is_there = entry.generation == generation;
             if !is_there && !matches!(entry.node, TreeNode::Folder { .. }) {
-                changed.push(path.clone());
+                changed.push(path.into());
             }
             is_there
         });

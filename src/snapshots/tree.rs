@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -83,8 +84,14 @@ impl FolderLines {
     }
 
     fn line(&mut self, kind: LineKind, mode: u32, id: &ObjectId, size: u64) {
-        let line = format!("{} {:o} {id} {size} ", kind.word(), mode & 0o777);
-        self.0.extend_from_slice(line.as_bytes());
+        let mut digits = [0; 64];
+        id.write_hex(&mut digits);
+        self.0.extend_from_slice(kind.word().as_bytes());
+        self.0.push(b' ');
+        // Writing to a vector does not fail.
+        let _ = write!(self.0, "{:o} ", mode & 0o777);
+        self.0.extend_from_slice(&digits);
+        let _ = write!(self.0, " {size} ");
     }
 
     fn name(&mut self, name: &OsStr) {

@@ -158,8 +158,8 @@ impl Workspace {
                 continue;
             };
             let path = innermost.path.join(&name);
-            let Some(entry) =
-                entry(innermost, &name, &path).map_err(|errno| failed(&path, errno))?
+            let Some(entry) = entry(innermost, &name, path)
+                .map_err(|errno| failed(&innermost.path.join(&name), errno))?
             else {
                 continue;
             };
@@ -172,6 +172,7 @@ impl Workspace {
                 WalkStep::On
                     if matches!(entry.kind, EntryKind::Dir { .. }) && depth < DEPTH_LIMIT =>
                 {
+                    let path = entry.path.clone();
                     let inner = descend(innermost, &name, path, reach, reach.entries - seen);
                     levels.extend(inner.map_err(|errno| failed(&entry.path, errno))?);
                 }
@@ -205,7 +206,7 @@ fn descend(
 }
 
 /// Looks at one name; nothing, if it is gone or may not be looked at.
-fn entry(level: &WalkLevel, name: &OsStr, path: &Path) -> Result<Option<WorkspaceEntry>, Errno> {
+fn entry(level: &WalkLevel, name: &OsStr, path: PathBuf) -> Result<Option<WorkspaceEntry>, Errno> {
     let meta = match stat_entry(level.handle.as_fd(), name) {
         Ok(Some(meta)) => meta,
         Ok(None) | Err(Errno::ACCESS) => return Ok(None),
@@ -232,7 +233,7 @@ fn entry(level: &WalkLevel, name: &OsStr, path: &Path) -> Result<Option<Workspac
         ..
     } = meta;
     Ok(Some(WorkspaceEntry {
-        path: path.to_owned(),
+        path,
         kind,
         ino,
         links,
