@@ -89,6 +89,41 @@ pub mod server {
     pub use crate::server::protocol::{ServeAction, ServeReply};
 }
 
+pub mod snapshots {
+    use std::path::Path;
+
+    use crate::build::attempt_store::AttemptStore;
+    use crate::cancel::CancelToken;
+    use crate::error::{Error, Result};
+    use crate::state::run::new_run_id;
+    use crate::state::store::Root;
+    use crate::workspace::Workspace;
+
+    /// Takes snapshots of the workspace of a root, one after the other, as a run does.
+    pub struct SnapshotTaker {
+        attempts: AttemptStore,
+        workspace: Workspace,
+        cancel: CancelToken,
+    }
+
+    impl SnapshotTaker {
+        pub fn open(root: &Path) -> Result<SnapshotTaker> {
+            let root = Root::open(root)?;
+            Ok(SnapshotTaker {
+                attempts: AttemptStore::open(&root, &new_run_id())?,
+                workspace: Workspace::open(root.handle(), "workspace", &root.join("workspace"))?,
+                cancel: CancelToken::never().map_err(|error| Error::Bug(error.to_string()))?,
+            })
+        }
+
+        /// Returns how many files differ from the last one.
+        pub fn take(&mut self) -> Result<usize> {
+            let taken = self.attempts.take(&self.workspace, &self.cancel)?;
+            Ok(taken.changed.len())
+        }
+    }
+}
+
 pub mod state {
     pub use crate::state::journal::{Journal, JournalRepair};
     pub use crate::state::phase::Phase;
