@@ -143,7 +143,8 @@ impl ApplyPlan {
         }
         let text = serde_json::to_vec_pretty(&saved)
             .map_err(|error| Error::Bug(format!("cannot serialize a plan: {error}")))?;
-        replace_file(&root.join(LOGS), APPLY_PLAN, &text)
+        let logs = root.join(LOGS);
+        replace_file(&logs, &logs.join(APPLY_PLAN), &text)
     }
 
     /// Removes the plan: its changes are complete, or undone.

@@ -162,7 +162,12 @@ impl ObjectStore {
         syncfs(&self.folder).map_err(|errno| Error::io("sync", &self.path, errno))?;
         for stage in stages {
             let path = self.path.join(stage);
-            std::fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
+            // A record that was not complete is a file.
+            let removed = match path.is_dir() {
+                true => std::fs::remove_dir_all(&path),
+                false => std::fs::remove_file(&path),
+            };
+            removed.map_err(|error| Error::io("remove", &path, error))?;
         }
         Ok(())
     }
@@ -353,26 +358,25 @@ fn sync_file(directory: &OwnedFd, name: &str) -> std::result::Result<(), Errno> 
     fsync(openat(directory, name, flags, Mode::empty())?)
 }
 
-/// Replaces a file durably; the folder must exist, and the lock must be held. What a crash leaves is overwritten by the
-/// next time.
-pub(crate) fn replace_file(folder: &Path, name: &str, content: &[u8]) -> Result<()> {
-    let path = folder.join(name);
-    let temporary = folder.join(format!("{name}.new"));
-    let written = create_new(&temporary).and_then(|mut new| {
+/// Replaces a file durably; its folder must exist, and the lock must be held. Until it is complete it lies among the
+/// objects of `logs`, where the next start removes what a crash left.
+pub(crate) fn replace_file(logs: &Path, path: &Path, content: &[u8]) -> Result<()> {
+    let stage = logs.join(FOLDER);
+    let temporary = stage.join(format!("{STAGE}{}", uuid::Uuid::new_v4().simple()));
+    let written = std::fs::create_dir_all(&stage).and_then(|()| {
+        let mut new = File::create_new(&temporary)?;
         new.write_all(content)?;
         new.sync_all()?;
-        std::fs::rename(&temporary, &path)?;
-        File::open(folder)?.sync_all()
+        std::fs::rename(&temporary, path)?;
+        sync_folder(path.parent().unwrap_or(logs))
     });
     if written.is_err() {
         let _ = std::fs::remove_file(&temporary);
     }
-    written.map_err(|error| Error::io("write", &path, error))
+    written.map_err(|error| Error::io("write", path, error))
 }
 
-fn create_new(path: &Path) -> std::io::Result<File> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => File::create_new(path),
-    }
+/// Makes the names in a folder durable.
+pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    File::open(folder)?.sync_all()
 }

@@ -29,9 +29,13 @@ pub(crate) fn prune(
     all.sort_by(|one, other| (&one.0, one.2).cmp(&(&other.0, other.2)));
     let removed = all.iter().take(too_many);
     let count = removed.len();
-    for (_, _, number, snapshots) in removed {
+    for (_, _, number, snapshots) in removed.clone() {
         snapshots.remove(*number)?;
     }
+    // No record may come back after a power cut without its objects.
+    removed
+        .map(|(_, _, _, snapshots)| snapshots)
+        .try_for_each(|snapshots| snapshots.sync())?;
     if count == 0 {
         return Ok(0);
     }
@@ -44,6 +48,7 @@ fn remove_unused(root: &Root, store: &mut ObjectStore, newest: &str) -> Result<(
     for (run_id, snapshots) in RunSnapshots::all(root)? {
         if run_id != newest && snapshots.list()?.is_empty() {
             snapshots.remove_marks()?;
+            snapshots.sync()?;
             continue;
         }
         for tree in snapshots.trees()? {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
-use crate::snapshots::objects::{ObjectId, replace_file};
+use crate::snapshots::objects::{ObjectId, replace_file, sync_folder};
 use crate::snapshots::take::UnstoredEntry;
 use crate::state::run::{UsageTotals, is_run_id};
 use crate::state::store::{LOGS, Root};
@@ -182,9 +182,9 @@ impl RunSnapshots {
         Ok(trees)
     }
 
-    /// Removes what is recorded beside the numbered snapshots.
+    /// Removes what is recorded beside the numbered snapshots. By what was taken in the run is found, so that goes last.
     pub(crate) fn remove_marks(&self) -> Result<()> {
-        [TAKEN_IN, START, APPLIED]
+        [START, APPLIED, TAKEN_IN]
             .iter()
             .try_for_each(|name| self.unlink(name))?;
         let _ = fs::remove_dir(&self.folder);
@@ -210,14 +210,23 @@ impl RunSnapshots {
             self.create_folder()
                 .map_err(|error| Error::io("create", &self.folder, error))?;
         }
-        replace_file(&self.folder, name, &text)
+        replace_file(&self.logs, &self.folder.join(name), &text)
     }
 
     fn create_folder(&self) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let run_folder = self.folder.parent().unwrap_or(&self.logs);
-        fs::File::open(run_folder)?.sync_all()?;
-        fs::File::open(&self.logs)?.sync_all()
+        sync_folder(run_folder)?;
+        sync_folder(&self.logs)
+    }
+
+    /// Makes durable what is recorded: a crash may have left a name without a sync.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let synced = match self.folder.is_dir() {
+            true => sync_folder(&self.folder),
+            false => Ok(()),
+        };
+        synced.map_err(|error| Error::io("sync", &self.folder, error))
     }
 
     fn unlink(&self, name: &str) -> Result<()> {
