@@ -11,12 +11,12 @@ use crate::build::spec::inputs::WorkspaceInput;
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::events::{Event, KeptRound, MAIN_AGENT, TestTotals};
-use crate::snapshots::objects::{ObjectId, ObjectStore};
+use crate::snapshots::objects::{IdsOnly, ObjectId, ObjectStore};
 use crate::snapshots::prune::prune;
 use crate::snapshots::records::{CopiedSource, RoundResult, RunSnapshots, SnapshotRecord, TakenIn};
 use crate::snapshots::restore::{CurrentTree, restore};
 use crate::snapshots::take::{SnapshotIndex, TakenSnapshot, UnstoredEntry};
-use crate::snapshots::tree::{Tree, TreeNode, read_tree, write_tree};
+use crate::snapshots::tree::{Tree, TreeNode, changed_paths, read_tree, write_tree};
 use crate::state::phase::Phase;
 use crate::state::run::{UsageTotals, timestamp};
 use crate::state::store::{Root, real_path};
@@ -27,6 +27,8 @@ use crate::workspace::Workspace;
 pub(crate) struct AttemptStore {
     store: ObjectStore,
     index: SnapshotIndex,
+    /// What `stash` found; the other index must stay that of the last snapshot.
+    stash_index: SnapshotIndex,
     records: RunSnapshots,
     last: Option<SnapshotRecord>,
     /// What the attempts so far have used.
@@ -56,6 +58,7 @@ impl AttemptStore {
         Ok(AttemptStore {
             store,
             index,
+            stash_index: SnapshotIndex::default(),
             records,
             last,
             used,
@@ -79,6 +82,38 @@ impl AttemptStore {
         Ok(taken)
     }
 
+    /// Stores the workspace durably, so that `undo` can bring it back. It does not become a snapshot.
+    pub(crate) fn stash(
+        &mut self,
+        workspace: &Workspace,
+        cancel: &CancelToken,
+    ) -> Result<ObjectId> {
+        let mut staged = self.store.stage();
+        let taken = self.stash_index.take(workspace, &mut staged, cancel)?;
+        staged.finish()?;
+        Ok(taken.tree)
+    }
+
+    /// Brings back what `stash` stored, also in another process. Returns what differed. Nothing happens if it is not
+    /// stored any more.
+    pub(crate) fn undo(
+        &self,
+        workspace: &Workspace,
+        tree: ObjectId,
+        cancel: &CancelToken,
+    ) -> Result<Vec<PathBuf>> {
+        if !self.has_tree(tree) {
+            return Ok(Vec::new());
+        }
+        let wanted = read_tree(&self.store, tree)?;
+        let (now, taken) = current_tree(workspace, cancel)?;
+        let changed = changed_paths(&now, &wanted).into_iter();
+        let changed = changed.map(Path::to_owned).collect();
+        let now = CurrentTree::new(now, &taken);
+        restore(workspace, &self.store, &wanted, &now, &KEPT_NAMES)?;
+        Ok(changed)
+    }
+
     /// Makes the workspace equal to a stored tree.
     pub(crate) fn bring_back(
         &mut self,
@@ -86,9 +121,9 @@ impl AttemptStore {
         tree: ObjectId,
         cancel: &CancelToken,
     ) -> Result<Vec<PathBuf>> {
-        let taken = self.take(workspace, cancel)?;
-        let now = CurrentTree::new(self.index.tree(), &taken);
         let wanted = read_tree(&self.store, tree)?;
+        let (now, taken) = current_tree(workspace, cancel)?;
+        let now = CurrentTree::new(now, &taken);
         let missing = restore(workspace, &self.store, &wanted, &now, &KEPT_NAMES)?;
         self.index = SnapshotIndex::of_tree(wanted);
         Ok(missing)
@@ -181,6 +216,13 @@ impl AttemptStore {
             kept: None,
         }
     }
+}
+
+/// What is in the workspace now. It is not stored: it may have hidden files.
+fn current_tree(workspace: &Workspace, cancel: &CancelToken) -> Result<(Tree, TakenSnapshot)> {
+    let mut index = SnapshotIndex::default();
+    let taken = index.take(workspace, &mut IdsOnly, cancel)?;
+    Ok((index.tree(), taken))
 }
 
 /// Keeps what the user's files are in the workspace, before anything changes them.

@@ -52,6 +52,8 @@ pub struct BuildLog {
     sandbox: Option<String>,
     /// Hidden files that are in the workspace.
     hidden: Vec<String>,
+    /// The tree of the workspace before the hidden check that runs.
+    before_hidden: Option<String>,
     /// What was restored since the last files were written.
     restored: RestoredFiles,
     /// The files that answers and tools wrote and did not delete since.
@@ -80,7 +82,7 @@ impl Projection for BuildLog {
             Event::TransitionOccurred { to_state, .. } => {
                 self.phase = to_state.as_deref().and_then(Phase::of_name).or(self.phase);
                 // A round that is over has removed them, also where the line that says so cannot be read.
-                self.hidden.clear();
+                self.end_hidden_check();
             }
             Event::SandboxFound { mode, .. } => self.sandbox = Some(mode.clone()),
             Event::BaselineFinished { passed, report, .. } => {
@@ -125,14 +127,27 @@ impl Projection for BuildLog {
                 restored: restored.clone(),
                 removed: removed.clone(),
             }),
-            Event::HiddenFilesPlaced { paths, .. } => self.hidden.clone_from(paths),
-            Event::HiddenFilesRemoved { .. } => self.hidden.clear(),
+            Event::HiddenFilesPlaced { paths, tree, .. } => {
+                self.hidden.clone_from(paths);
+                self.before_hidden.clone_from(tree);
+            }
+            Event::HiddenFilesRemoved { .. } => self.end_hidden_check(),
             _ => {}
         }
     }
 }
 
 impl BuildLog {
+    fn end_hidden_check(&mut self) {
+        self.hidden.clear();
+        self.before_hidden = None;
+    }
+
+    /// The tree of the workspace before a hidden check that a crash interrupted.
+    pub(crate) fn before_hidden(&self) -> Option<ObjectId> {
+        self.before_hidden.as_deref().and_then(ObjectId::parse)
+    }
+
     /// The phase that the last transition led to.
     pub fn phase(&self) -> Option<Phase> {
         self.phase

@@ -46,8 +46,15 @@ pub(crate) fn keep_workspace(
     known: KnownSnapshots,
     cancel: &CancelToken,
 ) -> Result<Option<u32>> {
-    remove_hidden_files(root, workspace, run.run_id)?;
+    workspace.sweep()?;
     let mut attempts = AttemptStore::open(root, run.run_id)?;
+    let build_log = read_build_log(root, run.run_id)?;
+    for path in build_log.hidden() {
+        workspace.remove(Path::new(path))?;
+    }
+    if let Some(tree) = build_log.before_hidden() {
+        attempts.undo(workspace, tree, cancel)?;
+    }
     let kept = keep_as_snapshot(&mut attempts, workspace, run, known, cancel)?;
     if let Some(KeptSnapshot::New(record)) = &kept {
         append(root, run.run_id, &[snapshot_event(record, None)])?;
@@ -122,14 +129,6 @@ pub(crate) fn read_build_log(root: &Root, run_id: &str) -> Result<BuildLog> {
         build_log.apply(line, &event)
     })?;
     Ok(build_log)
-}
-
-/// Removes the files of a hidden check that a crash left.
-fn remove_hidden_files(root: &Root, workspace: &Workspace, run_id: &str) -> Result<()> {
-    for path in read_build_log(root, run_id)?.hidden() {
-        workspace.remove(Path::new(path))?;
-    }
-    Ok(())
 }
 
 /// Appends events to the log of a run that is not under way. A log that was deleted is not created again.

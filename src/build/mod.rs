@@ -83,11 +83,34 @@ impl Run {
         for path in self.context.facts(|facts| facts.hidden().to_vec()) {
             self.context.workspace.remove(Path::new(&path))?;
         }
+        self.undo_hidden_check()?;
         let waits_for_a_patch = self.context.state.phase == Phase::Patching;
         if waits_for_a_patch && !self.generator.has_begun(&self.context) {
             self.advance(Ok(Outcome::Resumed))?;
         }
         Ok(())
+    }
+
+    /// Undoes what a hidden check left that a crash interrupted, and says what that was.
+    fn undo_hidden_check(&mut self) -> Result<()> {
+        let context = &mut self.context;
+        let Some(tree) = context.facts(BuildLog::before_hidden) else {
+            return Ok(());
+        };
+        let undone = context
+            .attempts
+            .undo(&context.workspace, tree, &context.cancel)?;
+        let names: Vec<String> = undone
+            .iter()
+            .map(|path| path.to_string_lossy().escape_debug().to_string())
+            .collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        context.log.progress(format!(
+            "undone, since a hidden check was interrupted: {}",
+            names.join(", ")
+        ))
     }
 
     /// Records the transitions that are in `state.json` and not in the log.

@@ -347,23 +347,23 @@ fn run_hidden(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResu
         .iter()
         .map(|input| input.to.as_str())
         .filter(|path| !shared.contains(Path::new(path)));
-    let paths: Vec<String> = own.map(str::to_owned).collect();
-    if !paths.is_empty() {
-        run.context.log.record_synced(Event::HiddenFilesPlaced {
-            agent_id: MAIN_AGENT.into(),
-            tool_name: check.name.clone(),
-            paths: paths.clone(),
-        })?;
-    }
+    let context = &mut run.context;
+    let tree = context
+        .attempts
+        .stash(&context.workspace, &context.cancel)?;
+    context.log.record_synced(Event::HiddenFilesPlaced {
+        agent_id: MAIN_AGENT.into(),
+        tool_name: check.name.clone(),
+        paths: own.map(str::to_owned).collect(),
+        tree: Some(tree.to_string()),
+    })?;
     let result = protection::copy_in(&run.context, &files).and_then(|()| run_tool(run, index));
     snapshot.restore(&run.context.workspace)?;
     protection::may_have_changed(&mut run.context);
-    if !paths.is_empty() {
-        run.context.log.record(Event::HiddenFilesRemoved {
-            agent_id: MAIN_AGENT.into(),
-            tool_name: check.name.clone(),
-        })?;
-    }
+    run.context.log.record(Event::HiddenFilesRemoved {
+        agent_id: MAIN_AGENT.into(),
+        tool_name: check.name.clone(),
+    })?;
     result
 }
 

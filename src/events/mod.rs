@@ -532,6 +532,9 @@ pub enum Event {
         agent_id: String,
         tool_name: String,
         paths: Vec<String>,
+        /// The id of the tree that the workspace had, which comes back after a crash; `None` in older logs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tree: Option<String>,
     },
     HiddenFilesRemoved {
         agent_id: String,

@@ -304,6 +304,13 @@ fn a_hidden_check_runs_last_and_the_model_never_sees_it() {
     assert_eq!(exams, 2, "it runs only when the others pass");
 }
 
+/// A folder beside the root in which a test leaves a file for a check: what the check writes itself is undone.
+fn gate(project: &Project) -> String {
+    let gate = project.outside("gate");
+    fs::create_dir(&gate).unwrap();
+    gate.display().to_string()
+}
+
 #[test]
 fn files_beside_hidden_ones_survive_a_crash() {
     let server = Server::start([reply::files(&[
@@ -313,8 +320,9 @@ fn files_beside_hidden_ones_survive_a_crash() {
     let project = Project::new()
         .model(&server)
         .file("specs/exam/deep/secret", "");
+    let gate = gate(&project);
     let script = format!(
-        "test -e again || {{ touch again; sleep {}; }}",
+        "test -e {gate}/open || {{ touch again; sleep {}; }}",
         project.marker()
     );
     let exam = (
@@ -322,7 +330,8 @@ fn files_beside_hidden_ones_survive_a_crash() {
         script.as_str(),
         "hidden: true, files: [{from: exam, to: tests}]",
     );
-    let project = project.spec(spec(&[("seen", "true", ""), exam]));
+    let text = spec(&[("seen", "true", ""), exam]) + &format!("sandbox: {{read: [{gate}]}}\n");
+    let project = project.spec(text);
     let mut running = project.start(RUN);
     running.until("the hidden check runs", || {
         project.exists("workspace/again")
@@ -330,11 +339,9 @@ fn files_beside_hidden_ones_survive_a_crash() {
     running.signal(rustix::process::Signal::KILL);
     running.wait();
     assert!(project.exists("workspace/tests/deep/secret"));
+    fs::write(format!("{gate}/open"), "").unwrap();
     project.run(RUN).exits(0);
-    assert_eq!(
-        project.workspace_names(),
-        ["again", "answer.txt", "tests/own"]
-    );
+    assert_eq!(project.workspace_names(), ["answer.txt", "tests/own"]);
     let left = fs::read_dir(project.root())
         .unwrap()
         .flatten()
@@ -352,22 +359,25 @@ fn hidden_files_are_removed_first_after_a_crash() {
     let project = Project::new()
         .model(&server)
         .file("specs/exam/secret.txt", "the-solution\n");
+    let gate = gate(&project);
     let script = format!(
-        "test -e seen && exit; touch seen; sleep {}",
+        "test -e {gate}/open && exit; touch seen; sleep {}",
         project.marker()
     );
     let visible = "test ! -e exam";
-    let project = project.spec(spec(&[
+    let checks = [
         ("seen", visible, ""),
-        ("exam", &script, "hidden: true, files: [exam/]"),
-    ]));
+        ("exam", script.as_str(), "hidden: true, files: [exam/]"),
+    ];
+    let project = project.spec(spec(&checks) + &format!("sandbox: {{read: [{gate}]}}\n"));
     let mut running = project.start(RUN);
     running.until("the hidden check runs", || project.exists("workspace/seen"));
     assert!(project.exists("workspace/exam/secret.txt"));
     running.signal(rustix::process::Signal::KILL);
     running.wait();
+    fs::write(format!("{gate}/open"), "").unwrap();
     project.run(RUN).exits(0);
-    assert!(!project.exists("workspace/exam"));
+    assert!(!project.exists("workspace/exam") && !project.exists("workspace/seen"));
     assert_eq!(server.count(), 1);
 }
 
