@@ -138,7 +138,11 @@ impl AttemptStore {
     }
 
     pub(crate) fn has(&self, path: &str) -> bool {
-        self.index.get(Path::new(path)).is_some()
+        self.has_path(Path::new(path))
+    }
+
+    pub(crate) fn has_path(&self, path: &Path) -> bool {
+        self.index.get(path).is_some()
     }
 
     /// Whether the tree with this id is stored.

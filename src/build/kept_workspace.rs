@@ -98,12 +98,27 @@ pub(crate) fn keep_as_snapshot(
         KnownSnapshots::Last => None,
         KnownSnapshots::All => records.find(is_same),
     });
-    if let Some(found) = found {
+    let is_half_emptied = |last: &&SnapshotRecord| {
+        known == KnownSnapshots::Last && is_half_emptied(attempts, last, run, &taken)
+    };
+    if let Some(found) = found.or(last.filter(is_half_emptied)) {
+        attempts.records().sync()?;
         return Ok(Some(KeptSnapshot::Known(found.number)));
     }
     let record = record(run, &taken, last.map_or(1, |last| last.number + 1));
     attempts.records().save(&record)?;
     Ok(Some(KeptSnapshot::New(Box::new(record))))
+}
+
+/// Whether the last snapshot has all that is there, and was kept when the same command was interrupted.
+fn is_half_emptied(
+    attempts: &AttemptStore,
+    last: &SnapshotRecord,
+    run: KeptRun<'_>,
+    taken: &TakenSnapshot,
+) -> bool {
+    let mut changed = taken.changed.iter();
+    last.kept.as_deref() == Some(run.why) && changed.all(|path| !attempts.has_path(path))
 }
 
 fn record(run: KeptRun<'_>, taken: &TakenSnapshot, number: u32) -> SnapshotRecord {
