@@ -74,6 +74,8 @@ mod runs;
 mod sandbox_modes;
 mod serve;
 mod serve_control;
+mod snapshot_crash;
+mod snapshot_power_cut;
 mod soak;
 mod status;
 mod stuck;

@@ -42,7 +42,8 @@ static const struct {
     {"openat2", SYS_openat2},     {"renameat", SYS_renameat},   {"renameat2", SYS_renameat2},
     {"unlinkat", SYS_unlinkat},   {"mkdirat", SYS_mkdirat},     {"linkat", SYS_linkat},
     {"rename", SYS_rename},       {"unlink", SYS_unlink},       {"mkdir", SYS_mkdir},
-    {"rmdir", SYS_rmdir},         {"open", SYS_open},
+    {"rmdir", SYS_rmdir},         {"open", SYS_open},           {"syncfs", SYS_syncfs},
+    {"symlinkat", SYS_symlinkat}, {"copy_file_range", SYS_copy_file_range},
 };
 enum { COUNT = sizeof CALLS / sizeof *CALLS };
 

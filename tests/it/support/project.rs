@@ -379,6 +379,7 @@ pub(crate) fn tree(folder: &Path) -> String {
     lines.collect::<String>() + &state
 }
 
+/// The files below a folder by path; of a link, where it leads.
 pub(crate) fn files_below(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![folder.to_owned()];
