@@ -319,7 +319,14 @@ fn changed_paths_are_those_of_files_and_links() {
 #[test]
 fn a_tree_that_was_read_is_written_with_the_same_id() {
     let mut fixture = Fixture::new();
-    for path in ["a", "a.b/c", "a-b", "b/x", "deep/er/and/deeper", "deep/er2/x"] {
+    for path in [
+        "a",
+        "a.b/c",
+        "a-b",
+        "b/x",
+        "deep/er/and/deeper",
+        "deep/er2/x",
+    ] {
         fixture.write(path, path);
     }
     fs::create_dir_all(fixture.path("empty/inside")).unwrap();
