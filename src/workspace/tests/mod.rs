@@ -3,6 +3,7 @@
 mod callers;
 mod changes;
 mod forced;
+mod races;
 mod reading;
 mod removal;
 
