@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::DateTime;
 use orchestrator::internals::cancel::CancelToken;
@@ -38,6 +38,12 @@ use orchestrator::internals::process::{self, Job, Launcher};
 use serde_json::Value;
 use tempfile::TempDir;
 
+mod support;
+
+use support::{Pairs, cost};
+
+/// The column of names in the table.
+const NAME_WIDTH: usize = 46;
 const BINARY: &str = env!("CARGO_BIN_EXE_orchestrator");
 const CHECK: &str = "/bin/false";
 const STARTS: usize = 100;
@@ -63,56 +69,6 @@ fn main() {
     println!("\nMB{HEAD}");
     peak("template", disk, None);
     peak("http", disk, Some(&Server::start()));
-}
-
-/// Samples of a baseline and of the measurement, taken in alternation.
-#[derive(Default)]
-struct Pairs(Vec<(f64, f64)>);
-
-impl Pairs {
-    fn add(&mut self, baseline: f64, measured: f64) {
-        self.0.push((baseline, measured));
-    }
-
-    fn print(&self, name: &str, aim: &str) {
-        let [baseline, measured] = [
-            self.quantile(0.5, |pair| pair.0),
-            self.quantile(0.5, |pair| pair.1),
-        ];
-        let ratio = self.quantile(0.5, |pair| pair.1 / pair.0);
-        let [more, p10] = [0.5, 0.1].map(|share| self.quantile(share, |pair| pair.1 - pair.0));
-        println!(
-            "{name:<46}{baseline:>9.2}{measured:>9.2}{ratio:>8.2}{more:>8.2}{p10:>8.2}  {aim}"
-        );
-    }
-
-    fn quantile(&self, share: f64, value: fn(&(f64, f64)) -> f64) -> f64 {
-        let mut sorted: Vec<f64> = self.0.iter().map(value).collect();
-        sorted.sort_by(f64::total_cmp);
-        sorted[((sorted.len() - 1) as f64 * share).round() as usize]
-    }
-}
-
-/// Milliseconds of elapsed time and of CPU time, including reaped children.
-fn cost(work: impl FnOnce()) -> [f64; 2] {
-    let (cpu, begun) = (cpu(), Instant::now());
-    work();
-    [begun.elapsed().as_secs_f64() * 1000.0, self::cpu() - cpu]
-}
-
-fn cpu() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    let fields = stat
-        .rsplit(") ")
-        .next()
-        .unwrap()
-        .split(' ')
-        .skip(11)
-        .take(4);
-    // The kernel counts them in hundredths of a second.
-    fields
-        .map(|field| field.parse::<f64>().unwrap() * 10.0)
-        .sum()
 }
 
 /// Cold start, `status` and the supervisor, each against a plain `/bin/true`.
@@ -141,9 +97,9 @@ fn starts(place: &Path) {
             cost(|| drop(process::run(&launcher, &job, None, &stop).unwrap()))[0],
         );
     }
-    version.print("cold start (--version) / true", "more < 5");
-    status.print("status / true", "more < 5");
-    keeper.print("keeper around true / true", "");
+    version.print(NAME_WIDTH, "cold start (--version) / true", "more < 5");
+    status.print(NAME_WIDTH, "status / true", "more < 5");
+    keeper.print(NAME_WIDTH, "keeper around true / true", "");
 }
 
 fn finish(command: &mut Command) {
@@ -165,17 +121,30 @@ fn iterations(name: &str, place: &Path, server: Option<&Server>) {
     for _ in 0..RUNS {
         let (unsynced, synced) = (floor.per_iteration(false), floor.per_iteration(true));
         let many = cost(|| project.run(MANY));
-        growth.0.push(project.first_and_last());
+        let (first, last) = project.first_and_last();
+        growth.add(first, last);
         let one = cost(|| project.run(1));
         let [clock, cpu] = [0, 1].map(|unit| (many[unit] - one[unit]) / (MANY - 1) as f64);
         own.add(synced[0], clock);
         with_syncs.add(unsynced[0], clock);
         processor.add(synced[1], cpu);
     }
-    own.print(&format!("iteration, {name} / floor"), "more < 2");
-    with_syncs.print(&format!("iteration, {name} / floor, no sync"), "");
-    processor.print(&format!("iteration, {name} / floor, processor"), "");
-    growth.print(&format!("growth, {name}: 41-50 / 1-10"), "");
+    own.print(
+        NAME_WIDTH,
+        &format!("iteration, {name} / floor"),
+        "more < 2",
+    );
+    with_syncs.print(
+        NAME_WIDTH,
+        &format!("iteration, {name} / floor, no sync"),
+        "",
+    );
+    processor.print(
+        NAME_WIDTH,
+        &format!("iteration, {name} / floor, processor"),
+        "",
+    );
+    growth.print(NAME_WIDTH, &format!("growth, {name}: 41-50 / 1-10"), "");
 }
 
 fn peak(name: &str, place: &Path, server: Option<&Server>) {
@@ -184,7 +153,11 @@ fn peak(name: &str, place: &Path, server: Option<&Server>) {
     for _ in 0..3 {
         peaks.add(project.peak(1), project.peak(MANY));
     }
-    peaks.print(&format!("peak, {name}: 50 retries / 1"), "measured < 20");
+    peaks.print(
+        NAME_WIDTH,
+        &format!("peak, {name}: 50 retries / 1"),
+        "measured < 20",
+    );
 }
 
 /// A root whose check never passes, so that a run takes exactly as many iterations as it has retries.

@@ -29,7 +29,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orchestrator::internals::cancel::CancelToken;
 use orchestrator::internals::process::sandbox::{
@@ -38,6 +38,12 @@ use orchestrator::internals::process::sandbox::{
 use orchestrator::internals::process::{self, CallerEnv, Job, JobEnd, Launcher};
 use tempfile::TempDir;
 
+mod support;
+
+use support::{Pairs, cost};
+
+/// The column of names in the table.
+const NAME_WIDTH: usize = 54;
 const BINARY: &str = env!("CARGO_BIN_EXE_orchestrator");
 const RUNS: usize = 5;
 const MANY: usize = 1000;
@@ -81,49 +87,6 @@ fn main() {
     }
 }
 
-/// Samples of a baseline and of the measurement, taken in alternation.
-#[derive(Default)]
-struct Pairs(Vec<(f64, f64)>);
-
-impl Pairs {
-    fn add(&mut self, baseline: f64, measured: f64) {
-        self.0.push((baseline, measured));
-    }
-
-    fn print(&self, name: &str, aim: &str) {
-        let [baseline, measured] = [
-            self.quantile(0.5, |pair| pair.0),
-            self.quantile(0.5, |pair| pair.1),
-        ];
-        let ratio = self.quantile(0.5, |pair| pair.1 / pair.0);
-        let [more, p10] = [0.5, 0.1].map(|share| self.quantile(share, |pair| pair.1 - pair.0));
-        println!(
-            "{name:<54}{baseline:>9.2}{measured:>9.2}{ratio:>8.2}{more:>8.2}{p10:>8.2}  {aim}"
-        );
-    }
-
-    fn quantile(&self, share: f64, value: fn(&(f64, f64)) -> f64) -> f64 {
-        let mut sorted: Vec<f64> = self.0.iter().map(value).collect();
-        sorted.sort_by(f64::total_cmp);
-        sorted[((sorted.len() - 1) as f64 * share).round() as usize]
-    }
-}
-
-/// Milliseconds of elapsed time and of CPU time, including reaped children.
-fn cost(work: impl FnOnce()) -> [f64; 2] {
-    let (cpu, begun) = (cpu(), Instant::now());
-    work();
-    [begun.elapsed().as_secs_f64() * 1000.0, self::cpu() - cpu]
-}
-
-fn cpu() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    let fields = stat.rsplit(") ").next().unwrap().split(' ').skip(11);
-    // The kernel counts them in hundredths of a second.
-    let times = fields.take(4).map(|field| field.parse::<f64>().unwrap());
-    times.sum::<f64>() * 10.0
-}
-
 /// The difference of two measurements, per transition.
 fn per_transition(many: [f64; 2], few: [f64; 2], transitions: usize) -> [f64; 2] {
     [0, 1].map(|unit| (many[unit] - few[unit]) / transitions as f64)
@@ -161,10 +124,18 @@ fn transitions(name: &str, place: &Path, sandbox: Sandbox) {
         processor.add(cpu, many[1]);
         flat.add(few, many[0]);
     }
-    shell.print(&format!("transition, {name} / sh loop"), "");
-    own.print(&format!("transition, {name} / floor"), "");
-    processor.print(&format!("transition, {name} / floor, processor"), "");
-    flat.print(&format!("flat, {name}: 1,000 / 10"), "ratio < 1.2");
+    shell.print(NAME_WIDTH, &format!("transition, {name} / sh loop"), "");
+    own.print(NAME_WIDTH, &format!("transition, {name} / floor"), "");
+    processor.print(
+        NAME_WIDTH,
+        &format!("transition, {name} / floor, processor"),
+        "",
+    );
+    flat.print(
+        NAME_WIDTH,
+        &format!("flat, {name}: 1,000 / 10"),
+        "ratio < 1.2",
+    );
 }
 
 /// Several agents that are alive at the same time, two of them running.
@@ -183,9 +154,17 @@ fn agents(name: &str, place: &Path, sandbox: Sandbox, count: usize) {
         agent.add(two[0], per_transition(many, few, count - 2)[0]);
     }
     let aim = if count <= 200 { "ratio < 1.5" } else { "" };
-    alive.print(&format!("alive, {name}: {count} / 2"), aim);
-    processor.print(&format!("alive, {name}: {count} / 2, processor"), aim);
-    agent.print(&format!("agent, {name}: 1 of {count} / transition"), "");
+    alive.print(NAME_WIDTH, &format!("alive, {name}: {count} / 2"), aim);
+    processor.print(
+        NAME_WIDTH,
+        &format!("alive, {name}: {count} / 2, processor"),
+        aim,
+    );
+    agent.print(
+        NAME_WIDTH,
+        &format!("agent, {name}: 1 of {count} / transition"),
+        "",
+    );
 }
 
 fn peak(sandbox: Sandbox, place: &Path) {
@@ -197,8 +176,8 @@ fn peak(sandbox: Sandbox, place: &Path) {
         threads.add(one[1], many[1]);
     }
     let name = sandbox.name();
-    memory.print(&format!("peak, {name}: 200 agents / 1"), "");
-    threads.print(&format!("threads, {name}: 200 agents / 1"), "");
+    memory.print(NAME_WIDTH, &format!("peak, {name}: 200 agents / 1"), "");
+    threads.print(NAME_WIDTH, &format!("threads, {name}: 200 agents / 1"), "");
 }
 
 /// A root with a workflow of scripts.
