@@ -162,7 +162,7 @@ impl BuildLog {
     }
 
     /// For the prompt: the attempts so far, and whether they failed alike.
-    pub(crate) fn told_attempts(&self, state: &RunState) -> String {
+    pub(crate) fn attempts_for_prompt(&self, state: &RunState) -> String {
         let summary = self.attempts.summary(state);
         match self.repeated_failure() {
             Some(repeated) => format!("{summary}\n\n{repeated}"),
@@ -172,7 +172,7 @@ impl BuildLog {
 
     /// For the prompt: that the last attempts failed alike.
     pub(crate) fn repeated_failure(&self) -> Option<String> {
-        let equal = self.progress.told_failures()?;
+        let equal = self.progress.failures_for_prompt()?;
         Some(self.attempts.repeated_failure(equal))
     }
 

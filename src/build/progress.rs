@@ -87,7 +87,7 @@ impl Progress {
     }
 
     /// How many attempts failed alike, if the prompt mentions it.
-    pub fn told_failures(&self) -> Option<usize> {
+    pub fn failures_for_prompt(&self) -> Option<usize> {
         Some(self.equal_failures()).filter(|equal| *equal >= TOLD_AFTER)
     }
 }
@@ -209,7 +209,7 @@ mod tests {
         let progress = progress(&events);
         assert!(progress.stuck(4).is_some());
         assert_eq!((progress.stuck(5), progress.stuck(0)), (None, None));
-        assert_eq!(progress.told_failures(), Some(4));
+        assert_eq!(progress.failures_for_prompt(), Some(4));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Everything that can refuse a run is checked here, before anything is changed.
 
+use crate::build::build_log::BuildLog;
 use crate::build::kept_files::KEPT_NAMES;
 use crate::build::kept_workspace;
 use crate::build::tested_files;
@@ -151,7 +152,10 @@ fn continuation(root: &Root, state: &RunState, cancel: &CancelToken) -> Result<F
     let run_id = &state.run_id;
     let can_be_continued = match (state.phase, state.reason) {
         (Phase::Failed, Some(reason)) => reason.is_continuable(),
-        (Phase::Success, _) => !changes_since_success(root, state, cancel)?.is_empty(),
+        (Phase::Success, _) => {
+            let build_log = kept_workspace::read_build_log(root, run_id)?;
+            !changes_since_success(root, state, &build_log, cancel)?.is_empty()
+        }
         _ => false,
     };
     let reason = state.reason.map(|reason| reason.to_string());
@@ -180,13 +184,10 @@ fn nothing_to_continue(why: &str) -> Error {
 pub(super) fn changes_since_success(
     root: &Root,
     state: &RunState,
+    build_log: &BuildLog,
     cancel: &CancelToken,
 ) -> Result<Vec<String>> {
-    if state.phase != Phase::Success {
-        return Ok(Vec::new());
-    }
-    let build_log = kept_workspace::read_build_log(root, &state.run_id)?;
-    match build_log.tested() {
+    match build_log.tested().filter(|_| state.phase == Phase::Success) {
         Some(tested) => tested_files::changes(open_workspace(root)?.as_ref(), tested, cancel),
         None => Ok(Vec::new()),
     }

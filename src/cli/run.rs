@@ -71,7 +71,7 @@ fn report_again(
     if config.keeps_best && state.phase == Phase::Failed {
         restore_best(root, state)?;
     }
-    let changes = changes_since_success(root, state, cancel)?;
+    let changes = changes_since_success(root, state, &build_log, cancel)?;
     let outcome = RunOutcome::of_state(state, log_state.notes().to_vec())
         .with_checks(build_log.rounds().last())
         .with_changes(&changes);

@@ -284,7 +284,7 @@ impl FilesModel {
             files: Vec::new(),
             report: report.map(|_| String::new()),
             is_patch: context.state.phase == Phase::Patching,
-            attempts: context.facts(|facts| facts.told_attempts(&context.state)),
+            attempts: context.facts(|facts| facts.attempts_for_prompt(&context.state)),
             read_only: read_only(&context.inputs.protect),
         };
         request.messages = vec![self.prompts.opening(&context.spec, &opening)];
