@@ -44,6 +44,10 @@ impl ContinuedRun {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BuildLog {
     phase: Option<Phase>,
+    /// The retry count of the last transition.
+    retry_count: Option<u32>,
+    /// The files of the last attempt.
+    attempt_files: Vec<String>,
     rounds: Rounds,
     attempts: Attempts,
     progress: Progress,
@@ -79,8 +83,12 @@ impl Projection for BuildLog {
                 // A run begins in INIT, which no transition leads to.
                 self.phase = self.phase.or((!resumed).then_some(Phase::Init));
             }
-            Event::TransitionOccurred { to_state, .. } => {
+            Event::TransitionOccurred {
+                to_state, metadata, ..
+            } => {
                 self.phase = to_state.as_deref().and_then(Phase::of_name).or(self.phase);
+                let count = metadata["retry_count"].as_u64();
+                self.retry_count = count.and_then(|count| u32::try_from(count).ok());
                 // A round that is over has removed them, also where the line that says so cannot be read.
                 self.end_hidden_check();
             }
@@ -111,6 +119,7 @@ impl Projection for BuildLog {
                 ..
             } => {
                 self.restored = RestoredFiles::default();
+                self.attempt_files = hashes.keys().cloned().collect();
                 deleted
                     .iter()
                     .for_each(|path| drop(self.files.remove(path)));
@@ -146,6 +155,22 @@ impl BuildLog {
     /// The tree of the workspace before a hidden check that a crash interrupted.
     pub(crate) fn before_hidden(&self) -> Option<ObjectId> {
         self.before_hidden.as_deref().and_then(ObjectId::parse)
+    }
+
+    /// Moves a state on to TESTING if the log has that transition and the state is the one before it: a power cut may
+    /// take the name of the newest `state.json`, and the files of the attempt were durable before it was written.
+    pub(crate) fn lead_to_testing(&self, state: &mut RunState) {
+        let retries = match state.phase {
+            Phase::Generating => state.retry_count,
+            Phase::Patching => state.retry_count + 1,
+            Phase::Init | Phase::Testing | Phase::Success | Phase::Failed => return,
+        };
+        if self.phase == Some(Phase::Testing) && self.retry_count == Some(retries) {
+            state.phase = Phase::Testing;
+            state.retry_count = retries;
+            state.max_retries = state.max_retries.max(retries);
+            state.attempt_files.clone_from(&self.attempt_files);
+        }
     }
 
     /// The phase that the last transition led to.

@@ -15,6 +15,7 @@ use crate::conversation::event_log::EventLog;
 use crate::conversation::history::ConversationHistory;
 use crate::error::{Error, Result};
 use crate::events::{ConversationScope, RequestPlace};
+use crate::state::background::BackgroundSave;
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
@@ -29,6 +30,7 @@ pub(crate) struct Context {
     pub root: Root,
     /// The root once more, for conversations.
     pub root_handle: Arc<OwnedFd>,
+    pub saves: BackgroundSave,
     pub workspace: Workspace,
     pub verified: VerifiedFiles,
     pub attempts: AttemptStore,
@@ -41,11 +43,29 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Saves the state, with the usage that the log has.
+    /// Saves the state, with the usage that the log has. What was begun in the background is durable before.
     pub(crate) fn save(&mut self) -> Result<()> {
+        self.saves.wait()?;
+        self.update_usage();
+        self.root.save(&mut self.state)
+    }
+
+    /// Saves the state like `save`; its name becomes durable in the background.
+    pub(crate) fn save_soon(&mut self) -> Result<()> {
+        self.saves.wait()?;
+        self.update_usage();
+        self.root.save_soon(&mut self.state, &mut self.saves)
+    }
+
+    /// Saves the usage that the log has in the background: after a crash the log leads.
+    pub(crate) fn save_usage(&mut self) -> Result<()> {
+        self.update_usage();
+        self.root.save_beside(&mut self.state, &mut self.saves)
+    }
+
+    fn update_usage(&mut self) {
         let price_is_known = self.price_is_known;
         self.state.usage = self.log.read(|log| log.usage().totals(price_is_known));
-        self.root.save(&mut self.state)
     }
 
     /// Reads what the log says of this build. `read` must not use the log.

@@ -54,6 +54,12 @@ pub(crate) struct Run {
 /// Runs the build to its end. FAILED is an `Ok`; an `Err` leaves the state as it is: the run was stopped or paused, or an
 /// I/O error ended it.
 pub(crate) fn run(run: &mut Run) -> Result<Phase> {
+    let ended = run_phases(run);
+    let saved = run.context.saves.wait();
+    ended.and_then(|phase| saved.map(|()| phase))
+}
+
+fn run_phases(run: &mut Run) -> Result<Phase> {
     loop {
         let phase = run.context.state.phase;
         if phase.is_terminal() {
@@ -189,8 +195,12 @@ impl Run {
             _ => {}
         }
         let to = self.compare_end(from, to)?;
-        self.context.save()?;
         let context = &mut self.context;
+        match to {
+            // The log leads to it if a power cut brings the state before it back.
+            Phase::Testing => context.save_soon()?,
+            _ => context.save()?,
+        }
         context
             .log
             .record(transition(&context.state, from, to, "advance"))?;

@@ -44,6 +44,7 @@ use crate::process::Launcher;
 use crate::process::cache::Caches;
 use crate::process::sandbox::{SandboxMode, SandboxPolicy};
 use crate::process::scratch::ScratchDirs;
+use crate::state::background::BackgroundSave;
 use crate::state::journal::{Journal, JournalRepair};
 use crate::state::run::RunState;
 use crate::state::store::{Root, real_path};
@@ -155,6 +156,7 @@ pub(super) fn assemble(
             state: updated_state(config, opened.state, &opened.build_log),
             root: opened.root,
             root_handle: Arc::new(root_handle),
+            saves: BackgroundSave::default(),
             workspace,
             verified: VerifiedFiles::default(),
             attempts,
@@ -170,11 +172,11 @@ pub(super) fn assemble(
 /// spec gives another one.
 fn updated_state(config: &RunConfig, mut state: RunState, build_log: &Mutex<BuildLog>) -> RunState {
     let in_spec = config.spec.max_retries;
-    let before = build_log
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .max_retries();
-    let has_changed = before.is_some_and(|before| before != in_spec);
+    let build_log = build_log.lock().unwrap_or_else(PoisonError::into_inner);
+    build_log.lead_to_testing(&mut state);
+    let has_changed = build_log
+        .max_retries()
+        .is_some_and(|before| before != in_spec);
     if let Some(max_retries) = config.max_retries.or(has_changed.then_some(in_spec)) {
         state.max_retries = max_retries.max(state.retry_count);
     }

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{
@@ -25,6 +26,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::error::{Error, Result, Violation};
+use crate::state::background::BackgroundSave;
 use crate::state::run::{InvalidState, ParsedState, RunState, now, timestamp};
 use crate::state::workflow::WorkflowState;
 
@@ -42,7 +44,7 @@ pub(crate) const COPIES: &str = ".orchestrator-copies-";
 #[derive(Debug)]
 pub(crate) struct Root {
     pub path: PathBuf,
-    directory: OwnedFd,
+    directory: Arc<OwnedFd>,
     spare: Option<SpareState>,
 }
 
@@ -99,7 +101,7 @@ impl Root {
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(directory) => Ok(Root {
                 path: path.to_owned(),
-                directory,
+                directory: Arc::new(directory),
                 spare: None,
             }),
             Err(Errno::NOENT) if path.as_os_str().is_empty() => Err(Error::Usage(
@@ -238,20 +240,54 @@ impl Root {
 
     /// Replaces `state.json` durably; when it fails, the old one is unchanged.
     pub(crate) fn save(&self, state: &mut RunState) -> Result<()> {
-        state.updated_at = timestamp().max(state.created_at.clone());
-        self.replace_state(state)
+        self.replace_state(&updated(state)?)?;
+        self.sync()
+    }
+
+    /// Replaces `state.json`, and makes its name durable in the background: until then a power cut may bring the old one
+    /// back.
+    pub(crate) fn save_soon(
+        &self,
+        state: &mut RunState,
+        background: &mut BackgroundSave,
+    ) -> Result<()> {
+        self.replace_state(&updated(state)?)?;
+        let root = self.share();
+        background.begin(move || root.sync());
+        Ok(())
+    }
+
+    /// Replaces `state.json` durably in the background.
+    pub(crate) fn save_beside(
+        &self,
+        state: &mut RunState,
+        background: &mut BackgroundSave,
+    ) -> Result<()> {
+        let (root, text) = (self.share(), updated(state)?);
+        background.begin(move || {
+            root.replace_state(&text)?;
+            root.sync()
+        });
+        Ok(())
+    }
+
+    /// The same directory, for another thread. Only builds need it, and they have no spare file.
+    fn share(&self) -> Root {
+        Root {
+            path: self.path.clone(),
+            directory: Arc::clone(&self.directory),
+            spare: None,
+        }
     }
 
     /// Replaces `state.json` by that of a workflow.
     pub(crate) fn save_workflow(&self, state: &mut WorkflowState) -> Result<()> {
         state.updated_at = timestamp().max(state.created_at.clone());
-        self.replace_state(state)
+        self.replace_state(&state_text(state)?)?;
+        self.sync()
     }
 
-    fn replace_state(&self, state: &impl Serialize) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(state)
-            .map_err(|error| Error::Bug(format!("cannot serialize state.json: {error}")))?;
-        text.push('\n');
+    fn replace_state(&self, text: &str) -> Result<()> {
         match &self.spare {
             Some(spare) => self.save_by_exchange(&spare.name, text.as_bytes()),
             None => self.save_by_rename(text.as_bytes()),
@@ -268,8 +304,7 @@ impl Root {
             })
             .inspect_err(|_| {
                 let _ = unlinkat(root, name.as_str(), AtFlags::empty());
-            })?;
-        self.sync()
+            })
     }
 
     /// Keeps one temporary file for all saves from now on, and exchanges it with `state.json`. For a run whose programs
@@ -295,8 +330,7 @@ impl Root {
             }
             done => done,
         }
-        .map_err(|error| Error::io("replace", &self.join(STATE_FILE), error))?;
-        self.sync()
+        .map_err(|error| Error::io("replace", &self.join(STATE_FILE), error))
     }
 
     fn write_file(&self, name: &str, how: OFlags, bytes: &[u8]) -> Result<()> {
@@ -380,6 +414,19 @@ impl Root {
             Err(error) => Err(Error::io("open", &self.join(name), error)),
         }
     }
+}
+
+/// The text of a state that is saved now.
+fn updated(state: &mut RunState) -> Result<String> {
+    state.updated_at = timestamp().max(state.created_at.clone());
+    state_text(state)
+}
+
+fn state_text(state: &impl Serialize) -> Result<String> {
+    let mut text = serde_json::to_string_pretty(state)
+        .map_err(|error| Error::Bug(format!("cannot serialize state.json: {error}")))?;
+    text.push('\n');
+    Ok(text)
 }
 
 pub(super) fn parse_state(bytes: &[u8]) -> std::result::Result<LoadedState, InvalidState> {

@@ -131,6 +131,44 @@ fn a_run_stopped_while_testing_continues() {
     }
 }
 
+/// A power cut may take the name of the newest `state.json`; the log has the transition that it was about.
+#[test]
+fn a_log_that_leads_by_the_transition_to_testing_is_followed() {
+    for answers in [&["42"][..], &["41", "42"]] {
+        let server = Server::start(answers.iter().map(|line| reply::answer(line)));
+        let project = Project::new().model(&server);
+        let script = format!(
+            "grep -qx 42 answer.txt || exit 1; test -e seen && exit; touch seen; sleep {}",
+            project.marker()
+        );
+        let project = project.spec(checked_by(&script));
+        let mut running = project.start(RUN_JSON);
+        running.until("the check runs", || project.exists("workspace/seen"));
+        running.signal(Signal::KILL);
+        running.wait();
+        let retries = answers.len() - 1;
+        let mut state = project.state();
+        assert_eq!(state["state"], "TESTING");
+        assert_eq!(state["retry_count"], retries);
+        let lost = state.clone();
+        state["state"] = ["GENERATING", "PATCHING"][retries].into();
+        state["retry_count"] = 0.into();
+        state["attempt_files"] = json!([]);
+        project.write("state.json", state.to_string());
+        project.run(RUN).exits(0);
+        assert_eq!(server.count(), answers.len());
+        assert_no_place_answered_twice(&project);
+        let patched = ["", "PATCHING TESTING "][retries];
+        assert_eq!(
+            project.phases().join(" "),
+            format!("INIT GENERATING TESTING {patched}SUCCESS")
+        );
+        for field in ["retry_count", "attempt_files", "usage"] {
+            assert_eq!(project.state()[field], lost[field], "{field}");
+        }
+    }
+}
+
 #[test]
 fn a_run_stopped_while_patching_tests_again_with_the_same_count() {
     for (signal, code) in signals() {

@@ -92,7 +92,7 @@ impl AgentModel {
             .catch_up((Objection::Reminder, REMINDER))
             .map_err(|unusable| context.unusable(unusable))?;
         let bound = loop {
-            match conversation.run(&mut |_| context.save())? {
+            match conversation.run(&mut |_| context.save_usage())? {
                 TurnEnd::Bound(bound) => break Some(bound),
                 TurnEnd::Unusable(unusable) => return Err(context.unusable(unusable)),
                 TurnEnd::Ended => match objection(context, conversation.state(), before)? {

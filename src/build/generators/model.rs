@@ -111,6 +111,10 @@ impl Generator for FilesModel {
                 None => self.judged(context, turn, &request)?,
             };
             let next = context.place(turn + 1);
+            if !matches!(judged, AnswerVerdict::Usable(_)) {
+                // With a usable answer the phase ends, and the state is saved.
+                context.save_usage()?;
+            }
             match judged {
                 AnswerVerdict::Usable(changes) => return apply(context, &changes),
                 AnswerVerdict::TooLong(error) if is_smaller => {
@@ -218,9 +222,10 @@ impl FilesModel {
         let exchange = self
             .model_call
             .exchange(&context.agent(), ModelCall::single(place, request));
-        let saved = context.save();
+        if exchange.is_err() {
+            context.save_usage()?;
+        }
         let Exchange { answer, .. } = exchange?;
-        saved?;
         let answer = match answer {
             Err(error) if asks_for_less(error.kind, request_bytes(request)) => {
                 return Ok(AnswerVerdict::TooLong(error));

@@ -1,0 +1,38 @@
+//! Saves that go on beside the run.
+
+use std::thread::{self, JoinHandle};
+
+use crate::error::{Error, Result};
+
+/// Work that makes something durable, on a thread of its own. What is begun later begins when it is done.
+#[derive(Debug, Default)]
+pub(crate) struct BackgroundSave {
+    running: Option<JoinHandle<Result<()>>>,
+}
+
+impl BackgroundSave {
+    /// Begins work. After an error nothing further is done, and `wait` returns it.
+    pub(crate) fn begin(&mut self, work: impl FnOnce() -> Result<()> + Send + 'static) {
+        let earlier = self.running.take();
+        self.running = Some(thread::spawn(move || {
+            earlier.map_or(Ok(()), join)?;
+            work()
+        }));
+    }
+
+    /// Waits until everything that was begun is done.
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        self.running.take().map_or(Ok(()), join)
+    }
+}
+
+impl Drop for BackgroundSave {
+    fn drop(&mut self) {
+        let _ = self.wait();
+    }
+}
+
+fn join(save: JoinHandle<Result<()>>) -> Result<()> {
+    save.join()
+        .unwrap_or_else(|_| Err(Error::Bug("a save ended by a panic".into())))
+}
