@@ -43,7 +43,7 @@ pub(super) struct EndpointRequest<'a> {
 impl EndpointClient {
     pub(super) fn new(endpoint: Endpoint) -> EndpointClient {
         EndpointClient {
-            transport: Transport::new(endpoint.idle_timeout),
+            transport: Transport::new(endpoint.base_url.trim(), endpoint.idle_timeout),
             endpoint,
             deadline: None,
         }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use reqwest::Url;
@@ -64,14 +64,26 @@ pub(super) struct Transport {
     /// Limits each read, so that a thread without a caller ends.
     read_timeout: Duration,
     client: Option<Client>,
+    /// The thread that builds the client.
+    building: Option<JoinHandle<Result<Client, HttpFailure>>>,
 }
 
 impl Transport {
-    /// Callers wait at most `longest_wait` for a part.
-    pub(super) fn new(longest_wait: Duration) -> Transport {
+    /// Callers wait at most `longest_wait` for a part. A client for `address` is built in the background if that takes
+    /// long: for TLS all certificates of the system are loaded.
+    pub(super) fn new(address: &str, longest_wait: Duration) -> Transport {
+        let read_timeout = longest_wait.saturating_add(Duration::from_secs(1));
+        let url = Url::parse(address).ok().filter(|url| !is_plain(url));
+        let build = |url| {
+            thread::Builder::new()
+                .name("TLS".into())
+                .spawn(move || build(&url, read_timeout))
+                .ok()
+        };
         Transport {
-            read_timeout: longest_wait.saturating_add(Duration::from_secs(1)),
+            read_timeout,
             client: None,
+            building: url.and_then(build),
         }
     }
 
@@ -107,12 +119,15 @@ impl Transport {
     }
 
     fn client(&mut self, url: &Url) -> Result<Client, HttpFailure> {
-        if self.client.is_none() {
-            self.client = Some(build(url, self.read_timeout)?);
-        }
-        self.client
-            .clone()
-            .ok_or_else(|| HttpFailure::NotSent("no HTTP client".into()))
+        let client = match (self.client.take(), self.building.take()) {
+            (Some(client), _) => client,
+            (None, Some(building)) => building
+                .join()
+                .unwrap_or_else(|_| Err(HttpFailure::NotSent("cannot set up HTTP".into())))?,
+            (None, None) => build(url, self.read_timeout)?,
+        };
+        self.client = Some(client.clone());
+        Ok(client)
     }
 }
 
@@ -134,7 +149,7 @@ fn build(url: &Url, read_timeout: Duration) -> Result<Client, HttpFailure> {
         .timeout(read_timeout);
     if is_loopback(url) {
         builder = builder.no_proxy();
-        if url.scheme() == "http" {
+        if is_plain(url) {
             // Redirects are not followed, so no certificate is checked, and none has to be loaded.
             builder = builder.tls_certs_only([]);
         }
@@ -142,6 +157,11 @@ fn build(url: &Url, read_timeout: Duration) -> Result<Client, HttpFailure> {
     builder
         .build()
         .map_err(|error| HttpFailure::NotSent(format!("cannot set up HTTP: {}", explain(error))))
+}
+
+/// Whether an address needs no TLS: it leads to this machine.
+fn is_plain(url: &Url) -> bool {
+    url.scheme() == "http" && is_loopback(url)
 }
 
 /// Whether an address leads to this machine.
@@ -312,7 +332,7 @@ mod tests {
             headers: HeaderMap::new(),
             body: "{}".into(),
         };
-        Transport::new(LONG).start(post, cancel)
+        Transport::new(&post.url, LONG).start(post, cancel)
     }
 
     /// Returns the status and the body, or the failure.
