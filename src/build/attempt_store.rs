@@ -11,7 +11,7 @@ use crate::build::spec::inputs::WorkspaceInput;
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::events::{Event, KeptRound, MAIN_AGENT, TestTotals};
-use crate::snapshots::objects::{IdsOnly, ObjectId, ObjectStore};
+use crate::snapshots::objects::{IdsOnly, ObjectId, ObjectStore, UnplacedObjects};
 use crate::snapshots::prune::prune;
 use crate::snapshots::records::{CopiedSource, RoundResult, RunSnapshots, SnapshotRecord, TakenIn};
 use crate::snapshots::restore::{CurrentTree, restore};
@@ -80,6 +80,17 @@ impl AttemptStore {
         let taken = self.index.take(workspace, &mut staged, cancel)?;
         staged.finish()?;
         Ok(taken)
+    }
+
+    /// Writes the workspace to the store; the returned work makes it durable.
+    fn take_unplaced(
+        &mut self,
+        workspace: &Workspace,
+        cancel: &CancelToken,
+    ) -> Result<(TakenSnapshot, Option<UnplacedObjects>)> {
+        let mut staged = self.store.stage();
+        let taken = self.index.take(workspace, &mut staged, cancel)?;
+        Ok((taken, staged.detach()))
     }
 
     /// Stores the workspace durably, so that `undo` can bring it back. It does not become a snapshot.
@@ -229,12 +240,18 @@ fn current_tree(workspace: &Workspace, cancel: &CancelToken) -> Result<(Tree, Ta
     Ok((index.tree(), taken))
 }
 
-/// Keeps what the user's files are in the workspace, before anything changes them.
+/// Keeps what the user's files are in the workspace, before anything changes them. It becomes durable in the background.
 pub(crate) fn keep_taken_in(context: &mut Context) -> Result<()> {
-    let taken = context.attempts.take(&context.workspace, &context.cancel)?;
+    let attempts = &mut context.attempts;
+    let (taken, objects) = attempts.take_unplaced(&context.workspace, &context.cancel)?;
     say_unstored(context, &[], &taken.unstored)?;
     let taken_in = taken_in(context, taken.tree);
-    context.attempts.records.save_taken_in(&taken_in)
+    let records = context.attempts.records.clone();
+    context.saves.begin(move || {
+        objects.map_or(Ok(()), UnplacedObjects::place)?;
+        records.save_taken_in(&taken_in)
+    });
+    Ok(())
 }
 
 /// What the spec takes in, with the tree that it made.

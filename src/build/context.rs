@@ -102,12 +102,14 @@ impl Context {
 
     /// Opens `workspace/` again: what ran in it may have removed or replaced it.
     pub(crate) fn reopen_workspace(&mut self) -> Result<()> {
-        self.workspace = Workspace::open(
-            self.root.handle(),
-            "workspace",
-            &self.root.join("workspace"),
-        )?;
+        self.workspace = self.open_workspace()?;
         Ok(())
+    }
+
+    /// Another handle on `workspace/`.
+    pub(crate) fn open_workspace(&self) -> Result<Workspace> {
+        let path = self.root.join("workspace");
+        Workspace::open(self.root.handle(), "workspace", &path)
     }
 
     /// The conversation of the phase under way.

@@ -1,6 +1,6 @@
 //! One function per phase: what is done, and its outcome.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::build::Run;
 use crate::build::attempt_store::{keep_round, keep_taken_in};
@@ -70,11 +70,13 @@ fn fill(context: &mut Context) -> Result<()> {
     }
     protection::copy_in(context, &context.inputs.copy)?;
     protection::copy_in(context, &context.inputs.protect)?;
-    // Removals and copies are on disk before the state says so.
+    // Removals and copies are on disk before the state says so: the save of the next one waits for it.
     let given = context.inputs.copy.iter().chain(&context.inputs.protect);
+    let given: Vec<PathBuf> = given.map(|input| input.to.as_str().into()).collect();
+    let workspace = context.open_workspace()?;
     context
-        .workspace
-        .settle(given.map(|input| Path::new(input.to.as_str())))?;
+        .saves
+        .begin(move || workspace.settle(given.iter().map(PathBuf::as_path)));
     keep_taken_in(context)
 }
 
@@ -341,6 +343,8 @@ fn run_visible(run: &mut Run, index: usize) -> Result<ToolResult> {
 fn run_hidden(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResult> {
     let snapshot = Snapshot::take(&run.context.workspace, &run.context.root.path)?;
     let files = run.context.inputs.hidden[index].clone();
+    // What the store counts as stored is durable before the log relies on it.
+    run.context.saves.wait()?;
     // A folder that holds other files, too, is not removed after a crash.
     let shared = snapshot.folders();
     let own = files

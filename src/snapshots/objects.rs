@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{
     AtFlags, Dir, Mode, OFlags, accessat, fsync, mkdirat, openat, renameat, syncfs, unlinkat,
@@ -105,8 +106,10 @@ impl TryFrom<String> for ObjectId {
 /// The objects of a root.
 #[derive(Debug)]
 pub(crate) struct ObjectStore {
-    folder: OwnedFd,
+    folder: Arc<OwnedFd>,
     path: PathBuf,
+    /// The folder above, if this one was made now: its name is durable with the first objects.
+    new_in: Option<OwnedFd>,
     /// Ids that are known to be stored.
     known: HashSet<ObjectId>,
 }
@@ -116,14 +119,20 @@ impl ObjectStore {
     pub(crate) fn open(root: &Root) -> Result<ObjectStore> {
         let logs = root.directory(LOGS)?;
         let path = root.join(LOGS).join(FOLDER);
-        match mkdirat(&logs, FOLDER, Mode::from_raw_mode(0o755)) {
-            Ok(()) => fsync(&logs).map_err(|errno| Error::io("sync", &root.join(LOGS), errno))?,
-            Err(Errno::EXIST) => {}
+        let new_in = match mkdirat(&logs, FOLDER, Mode::from_raw_mode(0o755)) {
+            Ok(()) => Some(
+                logs.try_clone()
+                    .map_err(|error| Error::io("open", &path, error))?,
+            ),
+            Err(Errno::EXIST) => None,
             Err(errno) => return Err(Error::io("create", &path, errno)),
-        }
+        };
         let store = ObjectStore {
-            folder: open_folder(&logs, FOLDER).map_err(|errno| Error::io("open", &path, errno))?,
+            folder: open_folder(&logs, FOLDER)
+                .map_err(|errno| Error::io("open", &path, errno))?
+                .into(),
             path,
+            new_in,
             known: HashSet::new(),
         };
         store.complete()?;
@@ -140,8 +149,9 @@ impl ObjectStore {
         };
         match open_folder(&logs, FOLDER) {
             Ok(folder) => Ok(Some(ObjectStore {
-                folder,
+                folder: folder.into(),
                 path,
+                new_in: None,
                 known: HashSet::new(),
             })),
             Err(Errno::NOENT) => Ok(None),
@@ -298,36 +308,24 @@ impl StagedObjects<'_> {
 
     /// Makes all added objects durable and gives them their names, durably.
     pub(crate) fn finish(mut self) -> Result<()> {
-        let Some((name, folder)) = self.stage.take() else {
-            return Ok(());
-        };
-        let placed = self.place(&folder);
+        let placed = self.detach().map_or(Ok(()), UnplacedObjects::place);
         if placed.is_err() {
             self.forget();
         }
-        placed?;
-        match unlinkat(&self.store.folder, name.as_str(), AtFlags::REMOVEDIR) {
-            Ok(()) => Ok(()),
-            Err(errno) => Err(Error::io("remove", &self.store.path.join(name), errno)),
-        }
+        placed
     }
 
-    fn place(&self, stage: &OwnedFd) -> Result<()> {
-        let failed =
-            |id: &ObjectId, errno| Error::io("write", &self.store.path.join(id.to_string()), errno);
-        if self.staged.len() <= SYNC_EACH {
-            for id in &self.staged {
-                sync_file(stage, &id.to_string()).map_err(|errno| failed(id, errno))?;
-            }
-        } else {
-            syncfs(stage).map_err(|errno| Error::io("sync", &self.store.path, errno))?;
-        }
-        for id in &self.staged {
-            let name = id.to_string();
-            renameat(stage, name.as_str(), &self.store.folder, name.as_str())
-                .map_err(|errno| failed(id, errno))?;
-        }
-        fsync(&self.store.folder).map_err(|errno| Error::io("sync", &self.store.path, errno))
+    /// The added objects, to be placed by another thread. The store counts them as stored: if placing them fails, it must
+    /// not be used any more.
+    pub(crate) fn detach(&mut self) -> Option<UnplacedObjects> {
+        let stage = self.stage.take()?;
+        Some(UnplacedObjects {
+            folder: Arc::clone(&self.store.folder),
+            path: self.store.path.clone(),
+            new_in: self.store.new_in.take(),
+            stage,
+            ids: self.staged.clone(),
+        })
     }
 
     /// Nothing of what was added can be relied on.
@@ -335,6 +333,51 @@ impl StagedObjects<'_> {
         for id in &self.staged {
             self.store.known.remove(id);
         }
+    }
+}
+
+/// Objects that are written and do not have their names.
+#[derive(Debug)]
+pub(crate) struct UnplacedObjects {
+    folder: Arc<OwnedFd>,
+    path: PathBuf,
+    new_in: Option<OwnedFd>,
+    stage: (String, OwnedFd),
+    ids: Vec<ObjectId>,
+}
+
+impl UnplacedObjects {
+    /// Makes the objects durable and gives them their names, durably.
+    pub(crate) fn place(self) -> Result<()> {
+        let (name, stage) = &self.stage;
+        self.sync_contents(stage)?;
+        for id in &self.ids {
+            let name = id.to_string();
+            renameat(stage, name.as_str(), &self.folder, name.as_str())
+                .map_err(|errno| self.failed(id, errno))?;
+        }
+        let sync =
+            |folder: &OwnedFd| fsync(folder).map_err(|errno| Error::io("sync", &self.path, errno));
+        sync(&self.folder)?;
+        self.new_in.as_ref().map_or(Ok(()), sync)?;
+        match unlinkat(&self.folder, name.as_str(), AtFlags::REMOVEDIR) {
+            Ok(()) => Ok(()),
+            Err(errno) => Err(Error::io("remove", &self.path.join(name), errno)),
+        }
+    }
+
+    fn sync_contents(&self, stage: &OwnedFd) -> Result<()> {
+        if SYNC_EACH < self.ids.len() {
+            return syncfs(stage).map_err(|errno| Error::io("sync", &self.path, errno));
+        }
+        let mut ids = self.ids.iter();
+        ids.try_for_each(|id| {
+            sync_file(stage, &id.to_string()).map_err(|errno| self.failed(id, errno))
+        })
+    }
+
+    fn failed(&self, id: &ObjectId, errno: Errno) -> Error {
+        Error::io("write", &self.path.join(id.to_string()), errno)
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Journal {
     length: u64,
     /// How much of it is known to be durable.
     synced_length: u64,
+    /// Whether the name of the log is known to be durable.
+    has_durable_name: bool,
     /// The errno of a sync that failed: the system may have dropped what was written, and no later sync would report
     /// it, so nothing may follow.
     failed_sync: Option<i32>,
@@ -91,7 +93,6 @@ impl Journal {
             | OFlags::CLOEXEC;
         let fd = openat(logs, name.as_str(), flags, Mode::from_raw_mode(0o644))
             .map_err(|error| Error::io("open", &path, error))?;
-        fsync(logs).map_err(|error| Error::io("sync", logs_path, error))?;
         let file = File::from(fd);
         let read = read_lines(&file, Some(run_id), visit)
             .map_err(|error| Error::io("read", &path, error))?;
@@ -105,6 +106,7 @@ impl Journal {
             seq: read.lines,
             length: read.whole_bytes,
             synced_length: 0,
+            has_durable_name: false,
             failed_sync: None,
             secrets: secrets.clone(),
         };
@@ -168,6 +170,10 @@ impl Journal {
                 "the log was deleted, moved or changed while the run was going on",
             );
             return Err(Error::io("keep", &self.path, changed));
+        }
+        if !self.has_durable_name {
+            fsync(&self.logs).map_err(|error| Error::io("sync", &self.path, error))?;
+            self.has_durable_name = true;
         }
         if self.synced_length < self.length {
             if let Err(error) = self.file.sync_data() {
