@@ -17,14 +17,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 mod support;
 
-use support::Pairs;
+use support::{Pairs, cost};
 
 const NAME_WIDTH: usize = 14;
 const BINARY: &str = env!("CARGO_BIN_EXE_orchestrator");
@@ -162,15 +161,16 @@ fn prepare(root: &Path, project: &TestProject) {
 }
 
 fn run_outside(folder: &Path, command: &[String]) -> f64 {
-    let begun = Instant::now();
-    let output = Command::new(&command[0])
-        .args(&command[1..])
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    begun.elapsed().as_secs_f64() * 1000.0
+    let [elapsed, _] = cost(|| {
+        let output = Command::new(&command[0])
+            .args(&command[1..])
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    });
+    elapsed
 }
 
 /// Runs the checks once and returns the time of each.
