@@ -118,6 +118,12 @@ impl EventLog {
         self.record_now(event, true)
     }
 
+    /// Makes everything that was recorded durable. Lines of several acts share one sync: each act waits for the sync after
+    /// its own line.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.shared().journal.sync()
+    }
+
     /// Like `record_synced`, once `check` says that it may be, and unless it objects; nothing else is recorded in between.
     /// Returns the number of the line.
     pub(crate) fn record_when(

@@ -49,6 +49,8 @@ impl Conversation<'_> {
                 screen,
                 ..
             } = toolset.call(agent, pending, limits, None)?;
+            // The provider goes on with the result at once.
+            agent.log.sync()?;
             Ok(ToolOutcome {
                 text: output + &screen,
                 is_error,
@@ -59,7 +61,7 @@ impl Conversation<'_> {
         let resume_prompt = (is_first && was_interrupted)
             .then(|| agent.history(|history| interruption_notice(history, place, restart)))
             .flatten();
-        self.model.exchange(
+        self.model.exchange_unsynced(
             agent,
             ModelCall {
                 place,

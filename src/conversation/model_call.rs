@@ -1,8 +1,8 @@
 //! Asks a model exactly once: an answer that the log has is not asked for again, and an answer is in the log before it
 //! is used.
 //!
-//! A request is recorded with its place and its worst case, then sent; the answer is recorded and synced before anything
-//! depends on it. A replay takes the place of the provider and of nothing else.
+//! A request is recorded with its place and its worst case, then sent; the answer is recorded, and synced before anything
+//! acts on it. A replay takes the place of the provider and of nothing else.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -130,8 +130,19 @@ struct PendingRequest {
 }
 
 impl RecordedModel {
-    /// Returns the answer at a place, from the log or from the provider.
-    pub(crate) fn exchange(&mut self, agent: &Agent, mut call: ModelCall<'_>) -> Result<Exchange> {
+    /// Returns the answer at a place, from the log or from the provider. It is durable.
+    pub(crate) fn exchange(&mut self, agent: &Agent, call: ModelCall<'_>) -> Result<Exchange> {
+        let exchange = self.exchange_unsynced(agent, call)?;
+        agent.log.sync()?;
+        Ok(exchange)
+    }
+
+    /// Like `exchange`. The answer is recorded; nothing may act on it before the next sync of the log.
+    pub(crate) fn exchange_unsynced(
+        &mut self,
+        agent: &Agent,
+        mut call: ModelCall<'_>,
+    ) -> Result<Exchange> {
         if let Some(answer) = agent.history(|history| history.answer(call.place).cloned()) {
             return Ok(Exchange { answer, line: None });
         }
@@ -279,7 +290,7 @@ impl RecordedModel {
         answer: &RecordedAnswer,
         started: Instant,
     ) -> Result<()> {
-        agent.log.record_synced(Event::ModelAnswered {
+        agent.log.record(Event::ModelAnswered {
             agent_id: agent.id(),
             place,
             hash: pending.hash.clone(),

@@ -1,6 +1,6 @@
 //! The tools of a conversation: environments, each started at its first use, every call recorded.
 //!
-//! A call is in the log before it begins, its result before anything uses it. After a resume no call without a result is
+//! A call is durable in the log before it begins, its result before it is sent or another call begins. After a resume no call without a result is
 //! run again; in a replay calls are run for their effect, and the conversation gets the recorded results.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -489,6 +489,7 @@ fn announce(agent: &Agent, call: PendingCall<'_>) -> Result<()> {
     })
 }
 
+/// Records a result; what follows it syncs the log.
 fn record_call(
     agent: &Agent,
     call: PendingCall<'_>,
@@ -502,7 +503,7 @@ fn record_call(
         output,
         screen,
     } = returned.clone();
-    agent.log.record_synced(Event::ToolReturned {
+    agent.log.record(Event::ToolReturned {
         agent_id: agent.id(),
         place: call.place,
         call: call.number,

@@ -176,6 +176,9 @@ impl<'a> Conversation<'a> {
 
     /// Goes on until the model ends its turn or something else ends it. `checkpoint` is called after each request, with its
     /// answer where it got one.
+    ///
+    /// A sync covers an answer and the start of its first call, another one the result of a call and what follows it: the
+    /// next call or request. The last lines become durable with the line that the caller records of the end.
     pub(crate) fn run(
         &mut self,
         checkpoint: &mut dyn FnMut(Option<&RecordedAnswer>) -> Result<()>,
@@ -255,7 +258,7 @@ impl<'a> Conversation<'a> {
                 objection: self.objection,
                 ..ModelCall::single(place, &self.state.request)
             };
-            self.model.exchange(self.agent, call)?
+            self.model.exchange_unsynced(self.agent, call)?
         };
         self.objection = None;
         self.state.line = line.or(self.state.line);

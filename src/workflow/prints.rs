@@ -49,7 +49,11 @@ impl PrintRecorder {
         let recorded = std::mem::take(&mut self.recorded);
         self.scanner = PrintScanner::default();
         self.repeated = 0;
-        let mut prints = read_tags(text).prints.into_iter().skip(recorded);
+        let mut prints = read_tags(text).prints.into_iter().skip(recorded).peekable();
+        if prints.peek().is_some() {
+            // The output is durable before the user sees what it prints.
+            self.log.sync()?;
+        }
         prints.try_for_each(|print| self.record(print))
     }
 

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent_mode::{CHECK, PROVIDERS, agent_spec, done, solve};
-use crate::crash::{disturbed, numbers, recorded};
+use crate::crash::{disturbed, numbers, recorded, traced};
 use crate::support::needs::may_trace;
 use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
 use crate::support::reply::{self, Reply, bash, call};
@@ -450,6 +450,66 @@ fn a_call_is_logged_before_it_starts_and_with_its_result() {
             .unwrap()
             .starts_with("grep")
     );
+}
+
+/// The calls of a run with so many turns that sync something, write to the log, or send something.
+fn traced_calls(turns: usize) -> Vec<String> {
+    let calls = (0..turns).map(|turn| bash(&format!("echo begin-{turn}")));
+    let server = Server::start(calls.chain([solve(), done()]));
+    let project = Project::with(agent_spec(""), &server);
+    let (file, calls) = (
+        project.outside("calls"),
+        "trace=fsync,fdatasync,syncfs,write,writev,sendto",
+    );
+    let file = file.display().to_string();
+    traced(&project, &["-y", "-s", "300", "-o", &file, "-e", calls]).exits(0);
+    let text = std::fs::read_to_string(file).unwrap();
+    text.lines()
+        .filter(|line| line.contains('('))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn a_turn_with_one_call_costs_two_syncs_of_the_log() {
+    if may_trace() {
+        let syncs = |turns| {
+            let calls = traced_calls(turns);
+            calls
+                .iter()
+                .filter(|call| call.contains(" fdatasync("))
+                .count()
+        };
+        assert_eq!(syncs(9) - syncs(2), 2 * 7);
+    }
+}
+
+#[test]
+fn requests_and_commands_wait_until_the_log_is_durable() {
+    if !may_trace() {
+        return;
+    }
+    let (mut unsynced, mut requests, mut commands) = (Vec::new(), 0, 0);
+    for call in traced_calls(3) {
+        let is_line = call.contains(".log>") && call.contains(" write(");
+        let is_request = call.contains("POST /");
+        let is_command = call.contains(" sendto(") && call.contains("echo begin-");
+        match () {
+            () if call.contains(".log>") && call.contains(" fdatasync(") => unsynced.clear(),
+            () if is_line => unsynced.push(call),
+            () if is_request || is_command => {
+                assert!(
+                    unsynced.is_empty(),
+                    "{call} before\n{}",
+                    unsynced.join("\n")
+                );
+                requests += usize::from(is_request);
+                commands += usize::from(is_command);
+            }
+            () => {}
+        }
+    }
+    assert_eq!((requests, commands), (5, 3));
 }
 
 #[test]

@@ -50,7 +50,10 @@ impl Generator for AgentModel {
         let before = open(context)?;
         let scope = context.scope();
         if context.history(|history| history.closed(scope).is_none()) {
-            let closed = self.converse(context, &before)?;
+            // Where it fails, the last lines are durable before the state says so.
+            let closed = self
+                .converse(context, &before)
+                .or_else(|error| context.log.sync().and(Err(error)))?;
             // What tools wrote is durable before the log says that the conversation is over: it is not held again.
             context.reopen_workspace()?;
             context.workspace.sync()?;
