@@ -21,7 +21,7 @@ const THINKING_END: &str = "</think>";
 /// A conversation under way.
 #[derive(Debug, Clone)]
 pub(crate) struct ConversationState {
-    /// System prompt, tools and limits; the messages are those of the last request.
+    /// System prompt, tools and limits; it has the messages while it is sent.
     pub request: ModelRequest,
     pub window: ContextWindow,
     /// What the next request adds to the one before it.

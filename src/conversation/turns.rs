@@ -16,7 +16,7 @@ use crate::conversation::state::{ConversationState, NextStep, TurnRules, Unusabl
 use crate::conversation::toolset::{CallLimits, PendingCall, Toolset, refused, result_block};
 use crate::error::{Error, Result};
 use crate::events::{Bound, Event, Objection};
-use crate::llm::{ContentBlock, SessionStart};
+use crate::llm::{ContentBlock, Message, SessionStart};
 use crate::state::reason::Reason;
 
 const CUT_OFF: &str = "not run: cut off";
@@ -244,25 +244,32 @@ impl<'a> Conversation<'a> {
         let window = &mut self.state.window;
         new.iter().for_each(|message| window.add(message.clone()));
         window.shrink();
-        self.state.request.messages = window.messages();
-        let continued = self.state.line.map(|line| Continuation {
-            line,
-            messages: &new,
-        });
-        let Exchange { answer, line } = if self.model.runs_tools_itself() {
-            self.ask_with_tools(continued)?
-        } else {
-            let place = self.agent.place(self.state.index);
-            let call = ModelCall {
-                continued,
-                objection: self.objection,
-                ..ModelCall::single(place, &self.state.request)
-            };
-            self.model.exchange_unsynced(self.agent, call)?
-        };
+        self.state.request.messages = window.lend();
+        let exchanged = self.exchange(&new);
+        let sent = std::mem::take(&mut self.state.request.messages);
+        self.state.window.give_back(sent);
+        let Exchange { answer, line } = exchanged?;
         self.objection = None;
         self.state.line = line.or(self.state.line);
         Ok(answer)
+    }
+
+    /// Makes the request of the state, which adds `new` to the one before it.
+    fn exchange(&mut self, new: &[Message]) -> Result<Exchange> {
+        let continued = self.state.line.map(|line| Continuation {
+            line,
+            messages: new,
+        });
+        if self.model.runs_tools_itself() {
+            return self.ask_with_tools(continued);
+        }
+        let place = self.agent.place(self.state.index);
+        let call = ModelCall {
+            continued,
+            objection: self.objection,
+            ..ModelCall::single(place, &self.state.request)
+        };
+        self.model.exchange_unsynced(self.agent, call)
     }
 
     /// Runs the calls of the last answer, in order.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::llm::answer_reader::read_parts;
@@ -19,7 +20,8 @@ use crate::llm::error::LlmError;
 use crate::llm::http::HttpPart;
 use crate::llm::json::max_memory;
 use crate::llm::message::{
-    Answer, ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage,
+    Answer, CallInput, ContentBlock, Message, ModelRequest, ResultText, Role, StopReason,
+    TokenUsage, ToolOffer,
 };
 use crate::llm::tokens::update_usage;
 
@@ -59,30 +61,24 @@ impl Anthropic {
 
 impl ModelClient for Anthropic {
     fn encode(&self, request: &ModelRequest) -> String {
-        let mut body =
-            json!({"model": request.model, "max_tokens": request.max_tokens, "stream": true});
-        if let Some(temperature) = request.temperature {
-            body["temperature"] = temperature.into();
-        }
-        if let Some(effort) = &request.effort {
-            body["output_config"] = json!({"effort": effort});
-        }
-        if !request.tools.is_empty() {
-            body["tools"] = request
-                .tools
-                .iter()
-                .map(|tool| json!({"name": tool.name, "description": tool.description, "input_schema": tool.schema}))
-                .collect();
-        }
-        if !request.system.trim().is_empty() {
-            body["system"] = json!([marked(
-                json!({"type": "text", "text": request.system}),
-                true,
-                &mut 0
-            )]);
-        }
-        body["messages"] = messages(&request.messages);
-        body.to_string()
+        let effort = request.effort.as_deref();
+        let system = Some(request.system.as_str()).filter(|system| !system.trim().is_empty());
+        let body = AnthropicBody {
+            model: &request.model,
+            max_tokens: request.max_tokens,
+            stream: true,
+            temperature: request.temperature,
+            output_config: effort.map(|effort| OutputConfig { effort }),
+            tools: request.tools.iter().map(AnthropicTool::of).collect(),
+            system: system.map(|text| {
+                [AnthropicBlock::Text {
+                    text,
+                    cache_control: Some(CacheControl::Ephemeral),
+                }]
+            }),
+            messages: messages(&request.messages),
+        };
+        serde_json::to_string(&body).unwrap_or_default()
     }
 
     fn set_deadline(&mut self, until: Option<Instant>) {
@@ -106,7 +102,82 @@ impl ModelClient for Anthropic {
     }
 }
 
-fn messages(messages: &[Message]) -> Value {
+/// A request as the API has it; the order of the fields is that of the body.
+#[derive(Serialize)]
+struct AnthropicBody<'a> {
+    model: &'a str,
+    max_tokens: u32,
+    stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<AnthropicTool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<[AnthropicBlock<'a>; 1]>,
+    messages: Vec<AnthropicMessage<'a>>,
+}
+
+#[derive(Serialize)]
+struct OutputConfig<'a> {
+    effort: &'a str,
+}
+
+#[derive(Serialize)]
+struct AnthropicTool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: &'a Value,
+}
+
+impl AnthropicTool<'_> {
+    fn of(offer: &ToolOffer) -> AnthropicTool<'_> {
+        AnthropicTool {
+            name: &offer.name,
+            description: &offer.description,
+            input_schema: &offer.schema,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct AnthropicMessage<'a> {
+    role: Role,
+    content: Vec<AnthropicBlock<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum AnthropicBlock<'a> {
+    Text {
+        text: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
+    },
+    ToolUse {
+        id: &'a str,
+        name: &'a str,
+        input: CallInput<'a>,
+    },
+    ToolResult {
+        tool_use_id: &'a str,
+        content: ResultText<'a>,
+        is_error: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
+    },
+    #[serde(untagged)]
+    Opaque(&'a Value),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum CacheControl {
+    Ephemeral,
+}
+
+fn messages(messages: &[Message]) -> Vec<AnthropicMessage<'_>> {
     let is_marked = |block: &&ContentBlock| {
         matches!(
             block,
@@ -123,66 +194,61 @@ fn messages(messages: &[Message]) -> Value {
         .iter()
         .map(|message| encode_message(message, &mut unmarked));
     encoded
-        .filter(|message| message["content"] != json!([]))
+        .filter(|message| !message.content.is_empty())
         .collect()
 }
 
 /// `unmarked` is how many of the first cache marks are still to be omitted.
-fn encode_message(message: &Message, unmarked: &mut usize) -> Value {
+fn encode_message<'a>(message: &'a Message, unmarked: &mut usize) -> AnthropicMessage<'a> {
     let mut blocks: Vec<&ContentBlock> = message.content.iter().collect();
     // The API requires tool results before any text.
     blocks.sort_by_key(|block| !matches!(block, ContentBlock::ToolResult { .. }));
-    let content: Vec<Value> = blocks
-        .into_iter()
-        .filter_map(|block| encode_block(block, unmarked))
-        .collect();
-    let role = if message.role == Role::User {
-        "user"
-    } else {
-        "assistant"
-    };
-    json!({"role": role, "content": content})
+    AnthropicMessage {
+        role: message.role,
+        content: blocks
+            .into_iter()
+            .filter_map(|block| encode_block(block, unmarked))
+            .collect(),
+    }
 }
 
-fn encode_block(block: &ContentBlock, unmarked: &mut usize) -> Option<Value> {
+fn encode_block<'a>(block: &'a ContentBlock, unmarked: &mut usize) -> Option<AnthropicBlock<'a>> {
     Some(match block {
         // The API refuses blank texts.
         ContentBlock::Text { text, .. } if text.trim().is_empty() => return None,
-        ContentBlock::Text { text: given, cache } => {
-            marked(json!({"type": "text", "text": given}), *cache, unmarked)
-        }
+        ContentBlock::Text { text, cache } => AnthropicBlock::Text {
+            text,
+            cache_control: cache_control(*cache, unmarked),
+        },
         ContentBlock::ToolUse {
             id, name, input, ..
-        } => {
-            let input = if input.is_object() {
-                input.clone()
-            } else {
-                json!({})
-            };
-            json!({"type": "tool_use", "id": id, "name": name, "input": input})
-        }
+        } => AnthropicBlock::ToolUse {
+            id,
+            name,
+            input: CallInput(input),
+        },
         ContentBlock::ToolResult {
             id,
             text,
             screen,
             is_error,
             cache,
-        } => {
-            let content = format!("{text}{screen}");
-            let result = json!({"type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error});
-            marked(result, *cache, unmarked)
-        }
-        ContentBlock::Opaque { value } => value.clone(),
+        } => AnthropicBlock::ToolResult {
+            tool_use_id: id,
+            content: ResultText { text, screen },
+            is_error: *is_error,
+            cache_control: cache_control(*cache, unmarked),
+        },
+        ContentBlock::Opaque { value } => AnthropicBlock::Opaque(value),
     })
 }
 
-fn marked(mut block: Value, cache: bool, unmarked: &mut usize) -> Value {
+fn cache_control(cache: bool, unmarked: &mut usize) -> Option<CacheControl> {
     if cache && *unmarked > 0 {
         *unmarked -= 1;
-    } else if cache {
-        block["cache_control"] = json!({"type": "ephemeral"});
+        return None;
     }
-    block
+    cache.then_some(CacheControl::Ephemeral)
 }
 
 /// Reads a complete response.

@@ -150,6 +150,30 @@ pub(super) fn add_text(joined: &mut String, text: &str) {
     joined.push_str(text);
 }
 
+/// The text and the screen of a tool result as one string.
+pub(super) struct ResultText<'a> {
+    pub text: &'a str,
+    pub screen: &'a str,
+}
+
+impl Serialize for ResultText<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}{}", self.text, self.screen))
+    }
+}
+
+/// The arguments of a call as an object: what was not one is sent back as an empty one.
+pub(super) struct CallInput<'a>(pub &'a Value);
+
+impl Serialize for CallInput<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(fields) => fields.serialize(serializer),
+            _ => serde_json::Map::new().serialize(serializer),
+        }
+    }
+}
+
 /// Why the model stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -5,11 +5,13 @@
 
 mod calls;
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::llm::answer_reader::read_parts;
 use crate::llm::assembly::{AnswerAssembly, AnswerSize, AssemblyError, StreamEvent, parse_event};
@@ -18,7 +20,8 @@ use crate::llm::endpoint::{Endpoint, EndpointClient, EndpointRequest};
 use crate::llm::error::{LlmError, PermanentErrorKind};
 use crate::llm::http::HttpPart;
 use crate::llm::message::{
-    Answer, ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage, join_texts,
+    Answer, CallInput, ContentBlock, Message, ModelRequest, ResultText, Role, StopReason,
+    TokenUsage, ToolOffer, join_texts,
 };
 use crate::llm::openai::calls::CallDrafts;
 use crate::llm::tokens::token_count;
@@ -92,35 +95,29 @@ impl ServerFields {
 
 impl ModelClient for OpenAi {
     fn encode(&self, request: &ModelRequest) -> String {
-        let mut body = json!({"model": request.model, "stream": true});
-        if self.fields.stream_options {
-            body[STREAM_OPTIONS] = json!({"include_usage": true});
-        }
-        body[self.fields.limit] = request.max_tokens.into();
-        if let Some(temperature) = request.temperature.filter(|_| self.fields.temperature) {
-            body[TEMPERATURE] = temperature.into();
-        }
-        if let Some(effort) = &request.effort {
-            body["reasoning_effort"] = effort.as_str().into();
-        }
-        if !request.tools.is_empty() {
-            body["tools"] = request
-                .tools
-                .iter()
-                .map(|tool| {
-                    let function =
-                        json!({"name": tool.name, "description": tool.description, "parameters": tool.schema});
-                    json!({"type": "function", "function": function})
-                })
-                .collect();
-        }
-        let system = Some(&request.system).filter(|system| !system.trim().is_empty());
-        let system = system.map(|system| json!({"role": "system", "content": system}));
-        body["messages"] = system
-            .into_iter()
-            .chain(request.messages.iter().flat_map(encode_message))
-            .collect();
-        body.to_string()
+        let fields = &self.fields;
+        let limit = |name| (fields.limit == name).then_some(request.max_tokens);
+        let system = Some(request.system.as_str()).filter(|system| !system.trim().is_empty());
+        let system = system.map(|system| OpenAiMessage::System {
+            content: system.into(),
+        });
+        let body = OpenAiBody {
+            model: &request.model,
+            stream: true,
+            stream_options: fields.stream_options.then_some(StreamOptions {
+                include_usage: true,
+            }),
+            max_tokens: limit(OLD_LIMIT),
+            max_completion_tokens: limit(NEW_LIMIT),
+            temperature: request.temperature.filter(|_| fields.temperature),
+            reasoning_effort: request.effort.as_deref(),
+            tools: request.tools.iter().map(OpenAiTool::of).collect(),
+            messages: system
+                .into_iter()
+                .chain(request.messages.iter().flat_map(encode_message))
+                .collect(),
+        };
+        serde_json::to_string(&body).unwrap_or_default()
     }
 
     fn set_deadline(&mut self, until: Option<Instant>) {
@@ -155,36 +152,118 @@ impl ModelClient for OpenAi {
     }
 }
 
+/// A request as the API has it; the order of the fields is that of the body.
+#[derive(Serialize)]
+struct OpenAiBody<'a> {
+    model: &'a str,
+    stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream_options: Option<StreamOptions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<OpenAiTool<'a>>,
+    messages: Vec<OpenAiMessage<'a>>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", content = "function", rename_all = "snake_case")]
+enum OpenAiTool<'a> {
+    Function {
+        name: &'a str,
+        description: &'a str,
+        parameters: &'a Value,
+    },
+}
+
+impl OpenAiTool<'_> {
+    fn of(offer: &ToolOffer) -> OpenAiTool<'_> {
+        OpenAiTool::Function {
+            name: &offer.name,
+            description: &offer.description,
+            parameters: &offer.schema,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+enum OpenAiMessage<'a> {
+    System {
+        content: Cow<'a, str>,
+    },
+    User {
+        content: Cow<'a, str>,
+    },
+    Assistant {
+        content: Option<Cow<'a, str>>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<OpenAiCall<'a>>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: ResultText<'a>,
+    },
+}
+
+#[derive(Serialize)]
+struct OpenAiCall<'a> {
+    id: &'a str,
+    #[serde(flatten)]
+    called: CalledTool<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", content = "function", rename_all = "snake_case")]
+enum CalledTool<'a> {
+    Function { name: &'a str, arguments: String },
+}
+
 /// Each tool result becomes a message, directly after the message with its call.
-fn encode_message(message: &Message) -> Vec<Value> {
-    let mut encoded: Vec<Value> = message.content.iter().filter_map(encode_result).collect();
-    let calls: Vec<Value> = message.content.iter().filter_map(encode_call).collect();
+fn encode_message(message: &Message) -> Vec<OpenAiMessage<'_>> {
+    let mut encoded: Vec<OpenAiMessage<'_>> =
+        message.content.iter().filter_map(encode_result).collect();
+    let tool_calls: Vec<OpenAiCall<'_>> = message.content.iter().filter_map(encode_call).collect();
     let text = joined_text(&message.content);
+    let has_text = !text.is_empty();
     match message.role {
-        Role::User if !text.is_empty() => encoded.push(json!({"role": "user", "content": text})),
-        Role::Assistant if !calls.is_empty() => {
-            let content = Some(text).filter(|text| !text.is_empty());
-            encoded.push(json!({"role": "assistant", "content": content, "tool_calls": calls}));
+        Role::User if has_text => encoded.push(OpenAiMessage::User { content: text }),
+        Role::Assistant if has_text || !tool_calls.is_empty() => {
+            encoded.push(OpenAiMessage::Assistant {
+                content: has_text.then_some(text),
+                tool_calls,
+            });
         }
-        Role::Assistant if !text.is_empty() => {
-            encoded.push(json!({"role": "assistant", "content": text}))
-        }
-        _ => {}
+        Role::User | Role::Assistant => {}
     }
     encoded
 }
 
-fn encode_result(block: &ContentBlock) -> Option<Value> {
+fn encode_result(block: &ContentBlock) -> Option<OpenAiMessage<'_>> {
     let ContentBlock::ToolResult {
         id, text, screen, ..
     } = block
     else {
         return None;
     };
-    Some(json!({"role": "tool", "tool_call_id": id, "content": format!("{text}{screen}")}))
+    Some(OpenAiMessage::Tool {
+        tool_call_id: id,
+        content: ResultText { text, screen },
+    })
 }
 
-fn encode_call(block: &ContentBlock) -> Option<Value> {
+fn encode_call(block: &ContentBlock) -> Option<OpenAiCall<'_>> {
     let ContentBlock::ToolUse {
         id, name, input, ..
     } = block
@@ -192,21 +271,23 @@ fn encode_call(block: &ContentBlock) -> Option<Value> {
         return None;
     };
     // Servers that insert the arguments into a template fail on anything but a JSON object.
-    let arguments = if input.is_object() {
-        input.to_string()
-    } else {
-        "{}".into()
-    };
-    Some(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}))
+    let arguments = serde_json::to_string(&CallInput(input)).unwrap_or_default();
+    Some(OpenAiCall {
+        id,
+        called: CalledTool::Function { name, arguments },
+    })
 }
 
 /// Not every server accepts a list of parts.
-fn joined_text(content: &[ContentBlock]) -> String {
+fn joined_text(content: &[ContentBlock]) -> Cow<'_, str> {
     let texts = content.iter().filter_map(|block| match block {
         ContentBlock::Text { text, .. } if !text.is_empty() => Some(text.as_str()),
         _ => None,
     });
-    texts.collect::<Vec<_>>().join("\n")
+    match texts.collect::<Vec<_>>()[..] {
+        [one] => one.into(),
+        ref several => several.join("\n").into(),
+    }
 }
 
 /// Reads a complete response.

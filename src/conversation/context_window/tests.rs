@@ -199,3 +199,36 @@ fn many_results_of_one_answer_are_kept_within_the_context_too() {
             && !text.contains("bytes of bash: echo 99]")
     );
 }
+
+#[test]
+fn the_counted_bytes_are_those_of_the_messages() {
+    let mut conversation = opened(2_000);
+    let base = conversation.bytes() - content_size(&conversation.messages[0]);
+    for turn in 0..60 {
+        conversation.add(call(turn));
+        conversation.add(result(turn, turn * 40));
+        conversation.shrink();
+        if turn % 17 == 16 {
+            conversation.halve();
+        }
+        let lent = conversation.lend();
+        conversation.give_back(lent);
+        let messages = conversation.messages.iter();
+        let counted = base + messages.map(content_size).sum::<usize>();
+        assert_eq!(conversation.bytes(), counted, "turn {turn}");
+    }
+}
+
+#[test]
+fn messages_come_back_without_the_mark() {
+    let mut conversation = opened(20_000);
+    for turn in 0..3 {
+        conversation.add(call(turn));
+        conversation.add(result(turn, 10));
+    }
+    let before = conversation.messages.clone();
+    let lent = conversation.lend();
+    assert_ne!(lent, before);
+    conversation.give_back(lent);
+    assert_eq!(conversation.messages, before);
+}
