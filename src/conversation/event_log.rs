@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::conversation::log_state::LogState;
 use crate::error::Result;
-use crate::events::Event;
 use crate::events::bus::Bus;
+use crate::events::{Event, RequestPlace};
 use crate::state::journal::Journal;
 
 /// A fold over the events of a log, beside [`LogState`]: what one kind of run knows.
@@ -195,6 +195,11 @@ impl EventLog {
     /// Reads the projection. `read` must not use the log.
     pub(crate) fn read<R>(&self, read: impl FnOnce(&LogState) -> R) -> R {
         read(&self.shared().state)
+    }
+
+    /// Drops what this agent's log says at a place from memory: this process has used it, and a later one reads the file.
+    pub(crate) fn drop_contents(&self, place: RequestPlace) {
+        self.shared().state.drop_contents(self.agent_id(), place);
     }
 
     /// The notes of the run so far, with observers that failed.

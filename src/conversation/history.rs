@@ -128,6 +128,13 @@ impl Histories {
             .map(|(agent, history)| (agent.as_str(), history))
     }
 
+    /// Drops what was said at a place: its conversation has taken it over. That it was said stays known.
+    pub(crate) fn drop_contents(&mut self, agent_id: &str, place: RequestPlace) {
+        if let Some(history) = self.by_agent.get_mut(agent_id) {
+            history.drop_contents(place);
+        }
+    }
+
     /// Drops the contents of exchanges that are not looked up again.
     pub fn forget_exchanges(&mut self) {
         self.requests.clear();
@@ -300,6 +307,25 @@ impl ConversationHistory {
 
     fn add_changes(&mut self, scope: ConversationScope, changed: Option<&[FileMark]>) {
         self.changed.entry(scope).or_default().add(changed);
+    }
+
+    fn drop_contents(&mut self, place: RequestPlace) {
+        if let Some(request) = self.requests.get_mut(&place) {
+            request.content = Value::Null;
+        }
+        if let Some(Ok(answer)) = self.answers.get_mut(&place) {
+            answer.content = Vec::new();
+        }
+        for step in self.inline_steps.get_mut(&place).into_iter().flatten() {
+            if let InlineStep::Call { arguments, .. } = step {
+                *arguments = Value::Null;
+            }
+        }
+        let mut number = 0;
+        while let Some(result) = self.results.get_mut(&(place, number)) {
+            (result.output, result.screen) = (String::new(), String::new());
+            number += 1;
+        }
     }
 
     /// How the last conversation ended stays.

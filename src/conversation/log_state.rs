@@ -4,7 +4,7 @@
 
 use crate::conversation::history::{ConversationHistory, Histories};
 use crate::conversation::usage::UsageLog;
-use crate::events::Event;
+use crate::events::{Event, RequestPlace};
 
 /// The state that follows from the events of a log.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -49,6 +49,11 @@ impl LogState {
 
     pub fn histories(&self) -> &Histories {
         &self.histories
+    }
+
+    /// Drops what was said at a place, see [`Histories::drop_contents`].
+    pub(crate) fn drop_contents(&mut self, agent_id: &str, place: RequestPlace) {
+        self.histories.drop_contents(agent_id, place);
     }
 
     pub fn usage(&self) -> &UsageLog {

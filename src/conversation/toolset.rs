@@ -3,6 +3,7 @@
 //! A call is durable in the log before it begins, its result before it is sent or another call begins. After a resume no call without a result is
 //! run again; in a replay calls are run for their effect, and the conversation gets the recorded results.
 
+use std::borrow::Cow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -322,12 +323,13 @@ impl Toolset {
         if !self.used.iter().any(|used| used == name) {
             self.used.push(name.to_owned());
         }
-        let output = if response.output.trim().is_empty() {
-            "(no output)\n"
-        } else {
-            &response.output
+        let mut output = match response.output {
+            blank if blank.trim().is_empty() => "(no output)\n".to_owned(),
+            output => output,
         };
-        let mut output = self.tool_env.secrets.redact(output).into_owned();
+        if let Cow::Owned(redacted) = self.tool_env.secrets.redact(&output) {
+            output = redacted;
+        }
         if !output.ends_with('\n') {
             output.push('\n');
         }

@@ -152,6 +152,8 @@ impl<'a> Conversation<'a> {
             }
         })?;
         self.is_resumed = self.next.is_some();
+        // The results of the last answer are still to be sent.
+        (1..self.state.index).for_each(|index| self.drop_contents_before(index));
         self.repeat_interrupted_request();
         Ok(())
     }
@@ -249,9 +251,18 @@ impl<'a> Conversation<'a> {
         let sent = std::mem::take(&mut self.state.request.messages);
         self.state.window.give_back(sent);
         let Exchange { answer, line } = exchanged?;
+        self.drop_contents_before(self.state.index);
         self.objection = None;
         self.state.line = line.or(self.state.line);
         Ok(answer)
+    }
+
+    /// Drops the exchange before a request from the log's state: this conversation has it. Sessions of states may branch
+    /// from any exchange later.
+    fn drop_contents_before(&self, index: u32) {
+        if self.state.rules == TurnRules::Phase && 0 < index {
+            self.agent.log.drop_contents(self.agent.place(index - 1));
+        }
     }
 
     /// Makes the request of the state, which adds `new` to the one before it.

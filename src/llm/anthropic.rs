@@ -437,6 +437,7 @@ impl BlockDraft {
                 .to_owned()
         };
         match field("type").as_str() {
+            "text" if field("text").is_empty() => ContentBlock::text(self.text),
             "text" => ContentBlock::text(field("text") + &self.text),
             "tool_use" => {
                 // Some servers send the whole input in the start event.

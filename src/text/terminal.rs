@@ -13,11 +13,19 @@ pub fn rendered(bytes: &[u8]) -> String {
     screen.finish()
 }
 
-/// One line under the cursor, and the lines above it.
+/// The lines so far; the last one is under the cursor.
 #[derive(Default)]
 struct TerminalText {
-    above: String,
-    line: Vec<char>,
+    text: String,
+    /// Where the last line begins.
+    line_start: usize,
+    /// The last line, once the cursor was moved back in it; the text then ends before it.
+    edited: Option<EditedLine>,
+}
+
+/// A line in which any character can be replaced: four times as large as its text.
+struct EditedLine {
+    characters: Vec<char>,
     cursor: usize,
 }
 
@@ -27,8 +35,11 @@ impl TerminalText {
             (AnsiStep::Sequence, _) => {}
             (AnsiStep::EraseLine(parameter), _) => self.erase(parameter),
             (AnsiStep::Text, '\n') => self.new_line(),
-            (AnsiStep::Text, '\r') => self.cursor = 0,
-            (AnsiStep::Text, '\u{8}') => self.cursor = self.cursor.saturating_sub(1),
+            (AnsiStep::Text, '\r') => self.edit().cursor = 0,
+            (AnsiStep::Text, '\u{8}') => {
+                let line = self.edit();
+                line.cursor = line.cursor.saturating_sub(1);
+            }
             (AnsiStep::Text, '\t') => self.put('\t'),
             (AnsiStep::Text, other) if other.is_control() => {}
             (AnsiStep::Text, seen) => self.put(seen),
@@ -36,35 +47,60 @@ impl TerminalText {
     }
 
     fn put(&mut self, character: char) {
-        match self.line.get_mut(self.cursor) {
+        let Some(EditedLine { characters, cursor }) = &mut self.edited else {
+            self.text.push(character);
+            return;
+        };
+        match characters.get_mut(*cursor) {
             Some(place) => *place = character,
-            None => self.line.push(character),
+            None => characters.push(character),
         }
-        self.cursor += 1;
+        *cursor += 1;
+    }
+
+    /// The last line, to move the cursor in it.
+    fn edit(&mut self) -> &mut EditedLine {
+        let (text, start) = (&mut self.text, self.line_start);
+        self.edited.get_or_insert_with(|| {
+            let characters: Vec<char> = text[start..].chars().collect();
+            text.truncate(start);
+            let cursor = characters.len();
+            EditedLine { characters, cursor }
+        })
     }
 
     /// Progress lines erase what they rewrite; without this the rest of a longer line would stay behind a shorter one.
     /// Its cost is at most that of writing what it erases.
     fn erase(&mut self, parameter: Option<char>) {
         match parameter {
-            None | Some('0') => self.line.truncate(self.cursor),
+            None | Some('0') => {
+                if let Some(EditedLine { characters, cursor }) = &mut self.edited {
+                    characters.truncate(*cursor);
+                }
+            }
             Some('2') => {
-                self.line.clear();
-                self.cursor = 0;
+                self.edited = None;
+                self.text.truncate(self.line_start);
             }
             Some(_) => {}
         }
     }
 
+    fn end_line(&mut self) {
+        let edited = self.edited.take();
+        self.text
+            .extend(edited.into_iter().flat_map(|line| line.characters));
+    }
+
     fn new_line(&mut self) {
-        self.above.extend(self.line.drain(..));
-        self.above.push('\n');
-        self.cursor = 0;
+        self.end_line();
+        self.text.push('\n');
+        self.line_start = self.text.len();
     }
 
     fn finish(mut self) -> String {
-        self.above.extend(self.line);
-        self.above
+        self.end_line();
+        self.text
     }
 }
 

@@ -1,5 +1,6 @@
 //! A check that runs a program in the workspace. It passes by exit code and by evidence of its tests.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -158,7 +159,7 @@ impl CommandCheck {
         runner: Option<Runner>,
         reports: &ChannelReports,
     ) -> ToolResult {
-        let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
+        let (stdout, stderr) = (self.output(finished.stdout), self.output(finished.stderr));
         let evidence = weigh(&CheckFacts {
             known: runner,
             stdout: &stdout.text,
@@ -185,12 +186,20 @@ impl CommandCheck {
         }
     }
 
-    fn output(&self, captured: &Captured) -> ToolOutput {
-        let plain = rendered(&captured.joined());
+    /// Of a large output at most two copies exist at a time.
+    fn output(&self, captured: Captured) -> ToolOutput {
+        let (bytes, dropped) = (captured.total(), captured.dropped);
+        let joined = captured.joined();
+        drop(captured);
+        let mut text = rendered(&joined);
+        drop(joined);
+        if let Cow::Owned(redacted) = self.child_env.secrets.redact(&text) {
+            text = redacted;
+        }
         ToolOutput {
-            text: self.child_env.secrets.redact(&plain).into_owned(),
-            bytes: captured.total(),
-            dropped: captured.dropped,
+            text,
+            bytes,
+            dropped,
         }
     }
 
