@@ -1,13 +1,13 @@
-//! The HTTP transport: one POST at a time, on its own thread, so that a wait for it can be cancelled.
+//! The HTTP transport: one POST at a time, on a thread of its own, so that a wait for it can be cancelled.
 //!
-//! The thread sends what it reads over a bounded channel, and one byte per part over a socket pair, which the caller
+//! The thread is kept for the next request, unless it is still busy with one that was given up. It sends what it reads over a bounded channel, and one byte per part over a socket pair, which the caller
 //! polls together with the cancel token.
 
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,12 @@ pub(super) struct Transport {
     client: Option<Client>,
     /// The thread that builds the client.
     building: Option<JoinHandle<Result<Client, HttpFailure>>>,
+    /// The thread of the last request. A request can be sent to it only while it waits for one.
+    worker: Option<SyncSender<PendingPost>>,
 }
+
+/// A request, and where its response goes.
+type PendingPost = (RequestBuilder, ExchangeSender);
 
 impl Transport {
     /// Callers wait at most `longest_wait` for a part. A client for `address` is built in the background if that takes
@@ -84,6 +89,7 @@ impl Transport {
             read_timeout,
             client: None,
             building: url.and_then(build),
+            worker: None,
         }
     }
 
@@ -107,15 +113,35 @@ impl Transport {
             parts: part_sender,
             waker,
         };
-        thread::Builder::new()
-            .name("model".into())
-            .spawn(move || run(request, sender))
-            .map_err(not_sent)?;
+        self.give_to_worker((request, sender)).map_err(not_sent)?;
         Ok(HttpExchange {
             parts,
             wake,
             cancel: cancel.clone(),
         })
+    }
+
+    /// Gives a request to the thread that waits for one, else to a new one.
+    fn give_to_worker(&mut self, post: PendingPost) -> io::Result<()> {
+        let given = match &self.worker {
+            Some(worker) => worker.try_send(post),
+            None => Err(TrySendError::Disconnected(post)),
+        };
+        let Err(
+            TrySendError::Full((request, sender)) | TrySendError::Disconnected((request, sender)),
+        ) = given
+        else {
+            return Ok(());
+        };
+        let (worker, posts) = sync_channel::<PendingPost>(0);
+        thread::Builder::new().name("model".into()).spawn(move || {
+            run(request, sender);
+            posts
+                .iter()
+                .for_each(|(request, sender)| run(request, sender));
+        })?;
+        self.worker = Some(worker);
+        Ok(())
     }
 
     fn client(&mut self, url: &Url) -> Result<Client, HttpFailure> {
@@ -228,6 +254,7 @@ impl HttpExchange {
 }
 
 /// The thread's side of an exchange.
+#[derive(Debug)]
 struct ExchangeSender {
     parts: SyncSender<Result<HttpPart, HttpFailure>>,
     waker: UnixStream,
@@ -460,6 +487,31 @@ mod tests {
         };
         assert!(matches!(end, HttpFailure::Broken(text) if text.contains("larger")));
         assert!(total <= MAX_BODY);
+    }
+
+    #[test]
+    fn a_request_does_not_wait_for_one_that_was_given_up() {
+        let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
+        let server = TestServer::start(vec![
+            vec![ScriptStep::Hold],
+            vec![ScriptStep::send(answer)],
+            vec![ScriptStep::send(answer)],
+        ]);
+        let (mut transport, cancel) = (Transport::new(LONG), CancelToken::never().unwrap());
+        let mut start = || {
+            let post = HttpPost {
+                url: server.url.clone(),
+                headers: HeaderMap::new(),
+                body: "{}".into(),
+            };
+            transport.start(post, &cancel).unwrap()
+        };
+        let given_up = start();
+        server.requests.recv().unwrap();
+        drop(given_up);
+        for _ in 0..2 {
+            assert_eq!(collect(start()).1, Ok(b"ok".to_vec()));
+        }
     }
 
     #[test]
