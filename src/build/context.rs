@@ -68,11 +68,6 @@ impl Context {
         self.state.usage = self.log.read(|log| log.usage().totals(price_is_known));
     }
 
-    /// Saves the usage after an answer. The log's totals lead where it is lost.
-    pub(crate) fn save_usage(&mut self) -> Result<()> {
-        self.save()
-    }
-
     /// Reads what the log says of this build. `read` must not use the log.
     pub(crate) fn facts<R>(&self, read: impl FnOnce(&BuildLog) -> R) -> R {
         read(

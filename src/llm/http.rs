@@ -497,7 +497,10 @@ mod tests {
             vec![ScriptStep::send(answer)],
             vec![ScriptStep::send(answer)],
         ]);
-        let (mut transport, cancel) = (Transport::new(LONG), CancelToken::never().unwrap());
+        let (mut transport, cancel) = (
+            Transport::new("http://127.0.0.1", LONG),
+            CancelToken::never().unwrap(),
+        );
         let mut start = || {
             let post = HttpPost {
                 url: server.url.clone(),
