@@ -68,7 +68,10 @@ fn supervise() -> io::Result<()> {
     stdio::detach_output();
     let ended = match started {
         Ok(started) => watch(&started, &control, &mut sigchld, after),
-        Err(ended) => ended,
+        Err(ended) => {
+            reap_failed_start();
+            ended
+        }
     };
     wire::send(&control, &Reply::Ended(ended))
 }
@@ -169,6 +172,11 @@ fn start(
         }
     };
     Ok((started, after))
+}
+
+/// Reaps the processes of a start that failed; they exit once they have reported it.
+fn reap_failed_start() {
+    while !matches!(wait(WaitOptions::empty()), Err(errno) if errno != Errno::INTR) {}
 }
 
 /// Waits until the command exits or is to be ended, and returns once its whole process tree is gone.

@@ -5,8 +5,9 @@
 
 use serde_json::json;
 
-use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
+use crate::support::project::{Project, RUN, RUN_JSON, checked_by, zombies_of};
 use crate::support::reply::{self, Reply, bash, call};
+use crate::support::running::until;
 use crate::support::server::{Received, Server, ToolResult};
 
 /// A check that passes with 42 in `answer.txt` and otherwise prints its content.
@@ -347,4 +348,19 @@ fn the_console_shows_each_call() {
     let server = Server::start([solve(), done()]);
     let project = Project::with(agent_spec(""), &server);
     project.run(RUN).exits(0).says("echo 42 > answer.txt");
+}
+
+#[test]
+fn phases_leave_no_zombies() {
+    let wrong = || bash("echo 41 > answer.txt");
+    let replies = [wrong(), done(), wrong(), done(), solve(), done().held()];
+    let server = Server::start(replies);
+    let project = Project::with(agent_spec(""), &server);
+    let running = project.start(RUN);
+    server.wait_for(6);
+    until("every ended child is reaped", || {
+        zombies_of(running.id()).is_empty()
+    });
+    server.release();
+    running.wait().exits(0);
 }

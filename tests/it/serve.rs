@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::needs;
-use crate::support::project::{Project, processes};
+use crate::support::project::{Project, processes, zombies_of};
 use crate::support::running::until;
 use crate::support::serve_client::{Gate, Request, Serving, command, control};
 
@@ -683,4 +683,20 @@ fn the_editor_reads_mounts_in_the_project_and_does_not_change_them() {
         "{}",
         ran.transcript()
     );
+}
+
+#[test]
+fn environments_leave_no_zombies() {
+    for arguments in [&[][..], &["--no-sandbox"]] {
+        let project = Project::new();
+        let mut serving = Serving::with(&project, arguments);
+        serving.bash("true").shows();
+        serving.python("1 + 1").shows();
+        serving.control("bash", "restart");
+        serving.bash("true").shows();
+        until("every ended child is reaped", || {
+            zombies_of(serving.id()).is_empty()
+        });
+        serving.end().exits(0);
+    }
 }

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::{fs, process};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, set_dumpable_behavior};
-use rustix::process::{set_parent_process_death_signal, wait};
+use rustix::process::{set_parent_process_death_signal, wait, waitpid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::job::JobEnd;
@@ -115,10 +115,7 @@ pub(crate) fn start(
 
 /// Creates namespaces with their mounts and returns their descriptors; no process stays in them.
 pub(crate) fn make_namespaces(policy: &SandboxPolicy) -> Result<Vec<OwnedFd>, SandboxFailure> {
-    let failure = |error: io::Error| {
-        SandboxFailure::new(SandboxLayer::Namespaces, "open the namespaces", error)
-    };
-    let (ours, theirs) = UnixStream::pair().map_err(failure)?;
+    let (ours, theirs) = UnixStream::pair().map_err(no_descriptors)?;
     let owner = NamespaceOwner::of_this_process();
     let forked = fork(own_namespaces(policy)).map_err(|error| {
         SandboxFailure::new(SandboxLayer::Namespaces, "create namespaces", error)
@@ -131,7 +128,22 @@ pub(crate) fn make_namespaces(policy: &SandboxPolicy) -> Result<Vec<OwnedFd>, Sa
         }
     };
     drop(theirs);
-    if let Reply::Ended(JobEnd::SandboxFailed(failure)) = wire::receive(&ours).map_err(failure)? {
+    let opened = open_namespaces(policy, maker, &ours);
+    // The maker exits at EOF, and nobody else would reap it.
+    drop(ours);
+    let _ = retry_on_intr(|| waitpid(Some(maker), WaitOptions::empty()));
+    opened
+}
+
+/// Opens the namespaces of a process once it has prepared them.
+fn open_namespaces(
+    policy: &SandboxPolicy,
+    maker: Pid,
+    from: &UnixStream,
+) -> Result<Vec<OwnedFd>, SandboxFailure> {
+    if let Reply::Ended(JobEnd::SandboxFailed(failure)) =
+        wire::receive(from).map_err(no_descriptors)?
+    {
         return Err(failure);
     }
     let names = ["user", "mnt", "ipc"]
@@ -141,7 +153,11 @@ pub(crate) fn make_namespaces(policy: &SandboxPolicy) -> Result<Vec<OwnedFd>, Sa
     names
         .map(open)
         .collect::<io::Result<Vec<OwnedFd>>>()
-        .map_err(failure)
+        .map_err(no_descriptors)
+}
+
+fn no_descriptors(error: io::Error) -> SandboxFailure {
+    SandboxFailure::new(SandboxLayer::Namespaces, "open the namespaces", error)
 }
 
 /// Prepares the namespaces of this process, reports, and exits when the other side has opened them.

@@ -365,6 +365,17 @@ fn names_one(id: u32, words: &[&str]) -> bool {
     })
 }
 
+/// The children of a process that have exited and are not reaped.
+pub(crate) fn zombies_of(parent: u32) -> Vec<String> {
+    let is_zombie = |stat: &String| {
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with(&format!("Z {parent} ")))
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let stats = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    stats.filter(is_zombie).collect()
+}
+
 /// Whether the bytes contain the word.
 pub(crate) fn holds(bytes: &[u8], word: &[u8]) -> bool {
     bytes.windows(word.len()).any(|window| window == word)
