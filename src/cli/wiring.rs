@@ -40,7 +40,6 @@ use crate::llm::provider::{ConnectSettings, ProgramSettings, connect};
 use crate::llm::retry::{RetryPolicy, RetryRounds};
 use crate::observers::console::{Console, ConsoleOptions};
 use crate::observers::debug::DebugFiles;
-use crate::process::Launcher;
 use crate::process::cache::Caches;
 use crate::process::sandbox::{SandboxMode, SandboxPolicy};
 use crate::process::scratch::ScratchDirs;
@@ -197,11 +196,10 @@ fn child_env(
     let caches = host.caches.as_ref().and_then(|cache| cache.create().ok());
     let mode = resources.sandbox.as_ref().map(|found| found.mode);
     let (policy, home_dirs) = sandbox_and_home(config, mode, root, caches.as_ref())?;
+    let mut launcher = own_launcher();
+    launcher.policy = policy;
     Ok(Rc::new(ChildEnv {
-        launcher: Launcher {
-            policy,
-            ..own_launcher()
-        },
+        launcher,
         base: host.caller.clone(),
         home_dirs,
         workspace: root.real_path().join("workspace"),

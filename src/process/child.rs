@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use crate::process::job::{Job, JobEnd};
 use crate::process::launch::{GRACE, Launcher, Supervisor};
 use crate::process::sandbox::limits::group::WatchGuard;
-use crate::process::wire::{ChildInput, Reply, Request, Task};
+use crate::process::wire::{ChildInput, Purpose, Reply, Request, Start};
 
 const PIPE_SIZE: usize = 1 << 20;
 
@@ -58,7 +58,7 @@ impl ChildProcess {
         // A larger pipe makes a flood of output cheaper; the default size works, too.
         let _ = fcntl_setpipe_size(&child_output, PIPE_SIZE);
         ioctl_fionbio(&output, true)?;
-        let supervisor = Supervisor::spawn(launcher, child_output.try_clone()?, child_output)?;
+        let supervisor = Supervisor::spawn(launcher)?;
         let mut child = ChildProcess {
             supervisor,
             output,
@@ -68,15 +68,17 @@ impl ChildProcess {
         if let Some(policy) = &launcher.policy {
             child.watched = Some(WatchGuard::begin(policy, child.supervisor.handle()?)?);
         }
-        let task = Task::Run {
+        let start = Start {
             job: Cow::Borrowed(job),
             input,
             has_report: false,
         };
+        let output = child_output.as_fd();
         // If the supervisor is gone already, `ended` finds that it reported nothing.
-        let _ = child
-            .supervisor
-            .send_task(launcher, task, &[child_channel.as_fd()]);
+        let supervisor = &child.supervisor;
+        let _ = supervisor
+            .set_up(launcher, Purpose::Environment)
+            .and_then(|()| supervisor.start(&start, &[output, output, child_channel.as_fd()]));
         Ok((child, channel))
     }
 

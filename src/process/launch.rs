@@ -24,9 +24,10 @@ use rustix::process::{
 
 use crate::error::{Error, Result};
 use crate::process::job::JobEnd;
+use crate::process::prepared::{self, PreparedSlot, PreparedSupervisor};
 use crate::process::process_tree;
 use crate::process::sandbox::policy::{SandboxMode, SandboxPolicy};
-use crate::process::wire::{self, Reply, Request, Task, TaskMessage};
+use crate::process::wire::{self, Purpose, Reply, Request, Setup, Start};
 
 /// The first argument that makes this binary a supervisor.
 pub const SUPERVISOR_COMMAND: &str = "__keeper";
@@ -42,6 +43,7 @@ pub struct Launcher {
     pub policy: Option<SandboxPolicy>,
     /// Namespaces that several children share. `None`: each child has its own.
     pub namespaces: Option<Arc<SharedNamespaces>>,
+    prepared: PreparedSlot,
 }
 
 /// User, mount and IPC namespaces, and a network namespace unless the network is open, shared by several children. Each
@@ -61,6 +63,7 @@ impl Launcher {
             program: program.to_owned(),
             policy: None,
             namespaces: None,
+            prepared: PreparedSlot::default(),
         }
     }
 
@@ -85,8 +88,44 @@ impl Launcher {
             program: self.program.clone(),
             policy: Some(policy),
             namespaces: None,
+            prepared: self.prepared.clone(),
         }
     }
+
+    /// Starts the supervisor of the next check ahead of it, and sets its sandbox up meanwhile. `run` uses it if it is
+    /// given a launcher with the same policy, of which no path was replaced since; otherwise it is ended. Call it after
+    /// the last change of the workspace's protected files.
+    ///
+    /// Reduced mode has nothing to prepare: its rules name single files of the workspace.
+    pub fn prepare(&self) {
+        let mode = self.policy.as_ref().map(|policy| policy.mode);
+        let has_own_sandbox = mode != Some(SandboxMode::Reduced) && self.namespaces.is_none();
+        if !has_own_sandbox || self.prepared.fits(self) {
+            return;
+        }
+        let files = prepared::identify(self.policy.as_ref());
+        // If it cannot start now, `run` tries again, and reports why.
+        if let Ok(supervisor) = self.start_supervisor() {
+            let prepared = PreparedSupervisor::new(supervisor, self, files);
+            self.prepared.put(prepared);
+        }
+    }
+
+    /// A supervisor for a check, with its sandbox: the prepared one if it fits.
+    pub(super) fn supervisor(&self) -> io::Result<Supervisor> {
+        match self.prepared.take(self) {
+            Some(prepared) => Ok(prepared),
+            None => self.start_supervisor(),
+        }
+    }
+
+    fn start_supervisor(&self) -> io::Result<Supervisor> {
+        let supervisor = Supervisor::spawn(self)?;
+        // A supervisor that is gone is noticed when it is used.
+        let _ = supervisor.set_up(self, Purpose::Check);
+        Ok(supervisor)
+    }
+
     /// Creates a launcher of sandboxed children that share namespaces. Reduced mode has none.
     pub fn with_shared_namespaces(&self, policy: SandboxPolicy) -> Result<Launcher> {
         let namespaces = match policy.mode {
@@ -106,7 +145,7 @@ impl SharedNamespaces {
     /// Creates namespaces with the mounts of a policy.
     fn make(launcher: &Launcher, policy: &SandboxPolicy) -> Result<SharedNamespaces> {
         let launcher = launcher.with_policy(policy.clone());
-        let mut supervisor = Supervisor::spawn(&launcher, Stdio::null(), Stdio::null())
+        let mut supervisor = Supervisor::spawn(&launcher)
             .map_err(|error| Error::io("start", &launcher.program, error))?;
         let made = receive_namespaces(&supervisor, &launcher);
         supervisor.reap(true);
@@ -117,7 +156,7 @@ impl SharedNamespaces {
 fn receive_namespaces(supervisor: &Supervisor, launcher: &Launcher) -> Result<SharedNamespaces> {
     let failed = |error| Error::io("start", &launcher.program, error);
     supervisor
-        .send_task(launcher, Task::MakeNamespaces, &[])
+        .set_up(launcher, Purpose::MakeNamespaces)
         .map_err(failed)?;
     match supervisor.receive().map_err(failed)? {
         Reply::Namespaces(count) => (0..count)
@@ -167,11 +206,7 @@ impl Supervisor {
         clippy::disallowed_methods,
         reason = "the one place where a supervisor starts"
     )]
-    pub(super) fn spawn(
-        launcher: &Launcher,
-        stdout: impl Into<Stdio>,
-        stderr: impl Into<Stdio>,
-    ) -> io::Result<Supervisor> {
+    pub(super) fn spawn(launcher: &Launcher) -> io::Result<Supervisor> {
         let (control, theirs) = UnixStream::pair()?;
         control.set_read_timeout(Some(GRACE))?;
         control.set_write_timeout(Some(GRACE))?;
@@ -181,8 +216,8 @@ impl Supervisor {
             .arg(SUPERVISOR_COMMAND)
             .env_clear()
             .stdin(OwnedFd::from(theirs))
-            .stdout(stdout)
-            .stderr(stderr);
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         // Held across the spawn: `end_orphans` must not take it for an orphan.
         let mut supervisors = live_supervisors();
         let process = command.spawn()?;
@@ -205,29 +240,33 @@ impl Supervisor {
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| 0 < ready)
     }
 
-    /// Sends a task with its sandbox, the namespaces to join, and the descriptors that the task announces.
-    pub(super) fn send_task(
-        &self,
-        launcher: &Launcher,
-        task: Task<'_>,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> io::Result<()> {
+    /// Sends its purpose, the sandbox and the namespaces to join. It sets the sandbox up at once.
+    pub(super) fn set_up(&self, launcher: &Launcher, purpose: Purpose) -> io::Result<()> {
         let namespaces = launcher
             .namespaces
             .as_ref()
             .map(|shared| shared.descriptors.as_slice())
             .unwrap_or_default();
-        let message = TaskMessage {
-            task,
+        let setup = Setup {
+            purpose,
             policy: launcher.policy.as_ref().map(Cow::Borrowed),
             namespaces: namespaces.len(),
         };
-        wire::send(&self.control, &message)?;
-        namespaces
-            .iter()
-            .map(AsFd::as_fd)
-            .chain(descriptors.iter().copied())
-            .try_for_each(|descriptor| wire::send_descriptor(&self.control, descriptor))
+        wire::send(&self.control, &setup)?;
+        self.send_descriptors(namespaces.iter().map(AsFd::as_fd))
+    }
+
+    /// Sends the command, and what it inherits.
+    pub(super) fn start(&self, start: &Start<'_>, inherited: &[BorrowedFd<'_>]) -> io::Result<()> {
+        wire::send(&self.control, start)?;
+        self.send_descriptors(inherited.iter().copied())
+    }
+
+    fn send_descriptors<'a>(
+        &self,
+        mut descriptors: impl Iterator<Item = BorrowedFd<'a>>,
+    ) -> io::Result<()> {
+        descriptors.try_for_each(|descriptor| wire::send_descriptor(&self.control, descriptor))
     }
 
     /// Sends a request. The command may have stopped its supervisor, so that one is continued first.
@@ -240,7 +279,7 @@ impl Supervisor {
         wire::receive(&self.control)
     }
 
-    /// Waits for the end of the task; `None` if the supervisor did not report it.
+    /// Waits for the end of the command; `None` if the supervisor did not report it.
     pub(super) fn receive_end(&self) -> Option<JobEnd> {
         match self.receive() {
             Ok(Reply::Ended(ended)) => Some(ended),

@@ -13,6 +13,7 @@ mod job;
 mod launch;
 mod os_text;
 pub(crate) mod pager;
+mod prepared;
 mod process_tree;
 pub(crate) mod program;
 pub(crate) mod report_channel;

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::process::job::{Finished, Job, JobEnd};
 use crate::process::launch::{Launcher, Supervisor};
 use crate::process::sandbox::limits::{INTERVAL, LimitWatch};
 use crate::process::sandbox::policy::SandboxPolicy;
-use crate::process::wire::{ChildInput, Task};
+use crate::process::wire::{ChildInput, Start};
 
 /// How the output of a job is watched while it runs.
 pub struct OutputWatch<'a> {
@@ -139,17 +139,18 @@ impl<'a> SupervisedJob<'a> {
         let begun = Instant::now();
         let (stdout, stdout_end) = StreamCapture::start(streams.stdout)?;
         let (stderr, stderr_end) = StreamCapture::start(KeptBytes::BOTH_ENDS)?;
-        let supervisor = Supervisor::spawn(launcher, stdout_end, stderr_end)?;
-        let task = Task::Run {
+        let supervisor = launcher.supervisor()?;
+        let start = Start {
             job: Cow::Borrowed(job),
             input: ChildInput::Empty,
             has_report: streams.report.is_some(),
         };
-        // Without a whole task the supervisor exits; the missing report is handled like any other.
-        if supervisor
-            .send_task(launcher, task, streams.report.as_slice())
-            .is_err()
-        {
+        let inherited: Vec<_> = [stdout_end.as_fd(), stderr_end.as_fd()]
+            .into_iter()
+            .chain(streams.report)
+            .collect();
+        // Without a whole command the supervisor exits; the missing report is handled like any other.
+        if supervisor.start(&start, &inherited).is_err() {
             supervisor.end_now();
         }
         Ok(SupervisedJob {

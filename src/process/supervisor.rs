@@ -1,7 +1,7 @@
 //! The supervisor: this binary under a hidden command, between the orchestrator and a command.
 //!
-//! It receives one task on its stdin, a socket, and starts the command with exactly what the task contains. As a
-//! subreaper it adopts the command's orphans. It kills the whole process tree when the command has exited, when it is
+//! It receives a sandbox and a command on its stdin, a socket, and starts the command with exactly what was sent. The
+//! sandbox is set up as soon as it is known; the command may come later. As a subreaper it adopts the command's orphans. It kills the whole process tree when the command has exited, when it is
 //! asked to, and when the orchestrator is gone, which it sees as EOF. It has one thread, so that it may fork.
 
 mod command;
@@ -21,13 +21,12 @@ use rustix::process::{set_child_subreaper, set_parent_process_death_signal, sets
 use rustix::stdio::stdin;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use self::command::CommandStreams;
 use crate::process::job::JobEnd;
+use crate::process::process_tree;
 use crate::process::sandbox::escape::try_to_escape;
 use crate::process::sandbox::init::{self, AfterCommand, StartedCommand};
 use crate::process::sandbox::policy::SandboxPolicy;
-use crate::process::wire::{self, ChildInput, Reply, Request, Task, TaskMessage};
-use crate::process::{process_tree, stdio};
+use crate::process::wire::{self, Purpose, Reply, Request, Setup};
 
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
@@ -56,17 +55,18 @@ fn supervise() -> io::Result<()> {
     let mut sigchld = sigchld_stream()?;
     ignore_signals()?;
     seal_descriptors()?;
-    let message: TaskMessage<'_> = wire::receive(&control)?;
-    let namespaces = (0..message.namespaces)
+    let setup: Setup<'_> = wire::receive(&control)?;
+    let namespaces = (0..setup.namespaces)
         .map(|_| wire::receive_descriptor(&control))
         .collect::<io::Result<Vec<_>>>()?;
-    let policy = message.policy.as_deref();
-    if message.task == Task::MakeNamespaces {
-        return send_namespaces(require(policy)?, &control);
-    }
-    let (started, after) = start(&message.task, policy, &namespaces, &control)?;
-    stdio::detach_output();
-    let ended = match started {
+    let after = match setup.purpose {
+        Purpose::Check | Purpose::Probe(_) => AfterCommand::End,
+        Purpose::Environment => AfterCommand::Linger,
+        Purpose::MakeNamespaces => {
+            return send_namespaces(require(setup.policy.as_deref())?, &control);
+        }
+    };
+    let ended = match start(&setup, &namespaces, after, &control)? {
         Ok(started) => watch(&started, &control, &mut sigchld, after),
         Err(ended) => {
             reap_failed_start();
@@ -132,46 +132,26 @@ fn seal_descriptors() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the command of a task, or returns why it has not started.
+/// Starts the command, or returns why it has not started.
 fn start(
-    task: &Task<'_>,
-    policy: Option<&SandboxPolicy>,
+    setup: &Setup<'_>,
     namespaces: &[OwnedFd],
+    after: AfterCommand,
     control: &UnixStream,
-) -> io::Result<(Result<StartedCommand, JobEnd>, AfterCommand)> {
-    let (job, input, has_report) = match task {
-        Task::Run {
-            job,
-            input,
-            has_report,
-        } => (job, *input, *has_report),
-        Task::Probe(targets) => {
-            let policy = require(policy)?;
-            let mut probe = || try_to_escape(policy.mode, targets);
-            let started = init::start(policy, namespaces, AfterCommand::End, &mut probe);
-            return Ok((started, AfterCommand::End));
-        }
-        Task::MakeNamespaces => return Err(io::ErrorKind::InvalidData.into()),
+) -> io::Result<Result<StartedCommand, JobEnd>> {
+    let Some(policy) = setup.policy.as_deref() else {
+        let (job, streams) = command::receive(control)?;
+        let started = command::spawn(&job, streams).map(StartedCommand::alone);
+        return Ok(started.map_err(JobEnd::from));
     };
-    // The descendants of an environment may clean up; those of a check that is over have nothing left to do.
-    let after = match input {
-        ChildInput::Empty => AfterCommand::End,
-        ChildInput::Channel | ChildInput::Duplex => AfterCommand::Linger,
+    let mut become_command = || match &setup.purpose {
+        Purpose::Probe(targets) => try_to_escape(policy.mode, targets),
+        _ => match command::receive(control) {
+            Ok((job, streams)) => command::exec(&job, streams).into(),
+            Err(error) => JobEnd::CannotStart(format!("no command was received: {error}")),
+        },
     };
-    let streams = CommandStreams::receive(control, input, has_report)?;
-    let started = match policy {
-        None => command::spawn(job, streams)
-            .map(StartedCommand::alone)
-            .map_err(JobEnd::from),
-        Some(policy) => {
-            let mut streams = Some(streams);
-            init::start(policy, namespaces, after, &mut || match streams.take() {
-                Some(streams) => command::exec(job, streams).into(),
-                None => JobEnd::CannotStart("it was started before".into()),
-            })
-        }
-    };
-    Ok((started, after))
+    Ok(init::start(policy, namespaces, after, &mut become_command))
 }
 
 /// Reaps the processes of a start that failed; they exit once they have reported it.

@@ -1,7 +1,7 @@
 //! The messages between the orchestrator and a supervisor, and between a supervisor and the init of a sandbox.
 //!
-//! A message is its length and JSON. A `TaskMessage` comes first, with the descriptors that it announces; then `Request`s
-//! go down and `Reply`s come back. Shutting down the socket asks a supervisor to kill everything at once; so does
+//! A message is its length and JSON. A `Setup` comes first, then a `Start` if there is a command, each with the descriptors
+//! that it announces; then `Request`s go down and `Reply`s come back. Shutting down the socket asks a supervisor to kill everything at once; so does
 //! a message that cannot be decoded.
 
 use std::borrow::Cow;
@@ -20,27 +20,36 @@ use crate::process::job::{Job, JobEnd};
 use crate::process::sandbox::escape::EscapeTargets;
 use crate::process::sandbox::policy::SandboxPolicy;
 
-/// The first message to a supervisor. The namespaces follow as descriptors, then those of the task.
+/// The first message to a supervisor. The namespaces follow as descriptors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct TaskMessage<'a> {
-    pub(super) task: Task<'a>,
+pub(super) struct Setup<'a> {
+    pub(super) purpose: Purpose,
     pub(super) policy: Option<Cow<'a, SandboxPolicy>>,
     /// How many namespaces to join follow.
     pub(super) namespaces: usize,
 }
 
+/// What a supervisor is set up for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Task<'a> {
-    /// Runs a job. The descriptor of its stdin follows, unless it is empty, then that of its report channel.
-    Run {
-        job: Cow<'a, Job>,
-        input: ChildInput,
-        has_report: bool,
-    },
+pub(super) enum Purpose {
+    /// Runs a command, and ends its process tree when it exits. A `Start` follows.
+    Check,
+    /// The same, but its descendants may clean up.
+    Environment,
     /// Creates namespaces and sends their descriptors back.
     MakeNamespaces,
     /// Runs the built-in program that tries to escape.
     Probe(EscapeTargets),
+}
+
+/// The command. As descriptors follow its stdout, its stderr, its stdin unless it is empty, then its report channel.
+///
+/// In a sandbox it is read by the process that becomes the command: everything else is done by then, maybe long before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Start<'a> {
+    pub(super) job: Cow<'a, Job>,
+    pub(super) input: ChildInput,
+    pub(super) has_report: bool,
 }
 
 /// What the command's stdin is.
@@ -77,7 +86,7 @@ pub(super) enum Reply {
     Done,
     /// The processes that are alive.
     Live(Vec<u32>),
-    /// The end of the task. A supervisor sends nothing after it.
+    /// The end of the command. A supervisor sends nothing after it.
     Ended(JobEnd),
 }
 
@@ -144,7 +153,8 @@ pub(super) fn receive_descriptor(from: &UnixStream) -> io::Result<OwnedFd> {
 
 /// Fuzz entry point: decodes bytes as any message and encodes that again.
 pub fn reencode(bytes: &[u8]) -> Option<Vec<u8>> {
-    reencode_as::<TaskMessage<'static>>(bytes)
+    reencode_as::<Setup<'static>>(bytes)
+        .or_else(|| reencode_as::<Start<'static>>(bytes))
         .or_else(|| reencode_as::<Request>(bytes))
         .or_else(|| reencode_as::<Reply>(bytes))
 }
@@ -167,7 +177,7 @@ mod tests {
     use serde::Serialize;
     use serde::de::DeserializeOwned;
 
-    use super::{ChildInput, Reply, Request, Task, TaskMessage, receive, reencode, send};
+    use super::{ChildInput, Purpose, Reply, Request, Setup, Start, receive, reencode, send};
     use crate::process::job::{Job, JobEnd};
     use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
     use crate::process::sandbox::policy::{ResourceLimits, SandboxMode, SandboxPolicy};
@@ -223,9 +233,11 @@ mod tests {
             policy in policy(),
         ) {
             let job = Job { command, cwd: cwd.into(), env, timeout: Duration::ZERO };
-            let task = Task::Run { job: Cow::Owned(job), input: ChildInput::Channel, has_report: true };
-            let message = TaskMessage { task, policy: Some(Cow::Owned(policy)), namespaces: 3 };
-            prop_assert_eq!(sent(&message), message);
+            let start = Start { job: Cow::Owned(job), input: ChildInput::Channel, has_report: true };
+            prop_assert_eq!(sent(&start), start);
+            let policy = Some(Cow::Owned(policy));
+            let setup = Setup { purpose: Purpose::Check, policy, namespaces: 3 };
+            prop_assert_eq!(sent(&setup), setup);
         }
 
         #[test]

@@ -60,6 +60,7 @@ mod model_requests;
 mod odd_paths;
 mod openai_servers;
 mod power_cut;
+mod prepared;
 mod process;
 mod prompts;
 mod protected_files;

@@ -129,7 +129,7 @@ pub(crate) fn make_namespaces(policy: &SandboxPolicy) -> Result<Vec<OwnedFd>, Sa
     };
     drop(theirs);
     let opened = open_namespaces(policy, maker, &ours);
-    // The maker exits at EOF, and nobody else would reap it.
+    // The maker exits at EOF. It is reaped here, before this process exits.
     drop(ours);
     let _ = retry_on_intr(|| waitpid(Some(maker), WaitOptions::empty()));
     opened

@@ -4,7 +4,6 @@
 //! cannot change the host. Writable paths are then reopened at their top mount only, so that mounts inside the workspace
 //! stay read-only. One tmpfs contains the root and all private directories, and limits their size together.
 
-use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -76,7 +75,7 @@ pub(super) fn build(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
     mount_devices().map_err(|error| failure("mount", Path::new("/dev"), error))?;
     own_proc(policy)?;
     detach_host().map_err(|error| failure("detach the root of the host", Path::new(""), error))?;
-    for path in parents_of_guarded(policy) {
+    for path in policy.guarded_folders() {
         mount_bind_recursive(&path, &path).map_err(|errno| failure("bind", &path, errno))?;
     }
     for path in &policy.freeze {
@@ -308,15 +307,6 @@ fn mount_devices() -> io::Result<()> {
 fn detach_host() -> io::Result<()> {
     unmount(HOST, UnmountFlags::DETACH)?;
     fs::remove_dir(HOST)
-}
-
-/// The parent directories of what cannot be changed in the workspace, from the top down. They become mount points, which
-/// cannot be renamed: otherwise another directory could replace one that contains such a path.
-fn parents_of_guarded(policy: &SandboxPolicy) -> BTreeSet<PathBuf> {
-    let guarded = policy.freeze.iter().chain(&policy.hide).chain(&policy.read);
-    let mut folders = policy.folders_with(guarded);
-    folders.retain(|folder| !policy.write.contains(folder));
-    folders
 }
 
 /// Makes a path in the workspace read-only. Links in it cannot lead out of this tree. A link itself gets its target

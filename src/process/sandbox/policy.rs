@@ -126,10 +126,7 @@ impl SandboxPolicy {
     }
 
     /// The folders in `write`, from the top down, that contain one of `paths`.
-    pub(super) fn folders_with<'a>(
-        &self,
-        paths: impl IntoIterator<Item = &'a PathBuf>,
-    ) -> BTreeSet<PathBuf> {
+    fn folders_with<'a>(&self, paths: impl IntoIterator<Item = &'a PathBuf>) -> BTreeSet<PathBuf> {
         let is_inside = |folder: &&Path| self.write.iter().any(|top| folder.starts_with(top));
         paths
             .into_iter()
@@ -138,6 +135,15 @@ impl SandboxPolicy {
             .filter(is_inside)
             .map(Path::to_owned)
             .collect()
+    }
+
+    /// The folders in the workspace that contain something that cannot be changed, from the top down. They become mount
+    /// points, which cannot be renamed: otherwise another folder could replace one that contains such a path.
+    pub(crate) fn guarded_folders(&self) -> BTreeSet<PathBuf> {
+        let guarded = self.freeze.iter().chain(&self.hide).chain(&self.read);
+        let mut folders = self.folders_with(guarded);
+        folders.retain(|folder| !self.write.contains(folder));
+        folders
     }
 
     /// The folders in which nothing can be created, removed or renamed in reduced mode, although they are in `write`:

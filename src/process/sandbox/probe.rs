@@ -5,7 +5,6 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use crate::error::{Error, Result};
 use crate::process::job::JobEnd;
@@ -14,7 +13,7 @@ use crate::process::sandbox::escape::EscapeTargets;
 use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
 use crate::process::sandbox::messages;
 use crate::process::sandbox::policy::{ResourceLimits, SandboxMode, SandboxPolicy};
-use crate::process::wire::Task;
+use crate::process::wire::Purpose;
 
 /// The mode that this system supports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,9 +94,9 @@ fn attempt(
 }
 
 fn run_probe(launcher: &Launcher, targets: &EscapeTargets) -> std::io::Result<Option<JobEnd>> {
-    let mut supervisor = Supervisor::spawn(launcher, Stdio::null(), Stdio::null())?;
+    let mut supervisor = Supervisor::spawn(launcher)?;
     let ended = supervisor
-        .send_task(launcher, Task::Probe(targets.clone()), &[])
+        .set_up(launcher, Purpose::Probe(targets.clone()))
         .ok()
         .and_then(|()| supervisor.receive_end());
     supervisor.reap(ended.is_some());

@@ -15,11 +15,13 @@ use rustix::process::{Pid, chdir};
 use crate::process::job::{Job, JobEnd};
 use crate::process::program::interpreter_of;
 use crate::process::report_channel::REPORT_VARIABLE;
-use crate::process::wire::ChildInput;
+use crate::process::wire::{ChildInput, Start};
 use crate::process::{check_env, wire};
 
-/// What a command inherits apart from stdout and stderr.
+/// What a command inherits.
 pub(super) struct CommandStreams {
+    stdout: OwnedFd,
+    stderr: OwnedFd,
     input: ChildInput,
     /// Its stdin, unless that is empty.
     channel: Option<OwnedFd>,
@@ -27,23 +29,22 @@ pub(super) struct CommandStreams {
     report: Option<OwnedFd>,
 }
 
-impl CommandStreams {
-    pub(super) fn receive(
-        control: &UnixStream,
-        input: ChildInput,
-        has_report: bool,
-    ) -> io::Result<CommandStreams> {
-        let receive = |is_sent: bool| {
-            is_sent
-                .then(|| wire::receive_descriptor(control))
-                .transpose()
-        };
-        Ok(CommandStreams {
-            input,
-            channel: receive(input != ChildInput::Empty)?,
-            report: receive(has_report)?,
-        })
-    }
+/// Receives a command and what it inherits.
+pub(super) fn receive(control: &UnixStream) -> io::Result<(Job, CommandStreams)> {
+    let start: Start<'static> = wire::receive(control)?;
+    let receive_if = |is_sent: bool| {
+        is_sent
+            .then(|| wire::receive_descriptor(control))
+            .transpose()
+    };
+    let streams = CommandStreams {
+        stdout: wire::receive_descriptor(control)?,
+        stderr: wire::receive_descriptor(control)?,
+        input: start.input,
+        channel: receive_if(start.input != ChildInput::Empty)?,
+        report: receive_if(start.has_report)?,
+    };
+    Ok((start.job.into_owned(), streams))
 }
 
 /// Starts the command as a child; this process is then in the job's directory.
@@ -92,6 +93,7 @@ impl PreparedCommand {
         command
             .env_clear()
             .envs(job.env.iter().map(|(name, value)| (name, value)));
+        command.stdout(streams.stdout).stderr(streams.stderr);
         match streams.channel {
             Some(channel) => {
                 if streams.input == ChildInput::Duplex {
