@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 
 use crate::process::sandbox::policy::SandboxPolicy;
+use crate::process::sandbox::trace::PathResolver;
 
 /// Values that make output reproducible and programs non-interactive.
 const FIXED: [(&str, &str); 13] = [
@@ -148,8 +149,9 @@ impl CallerEnv {
     /// what the sandbox hides.
     pub fn toolchains(&self, dirs: &ChildDirs<'_>) -> Vec<(OsString, OsString)> {
         let workspace = WorkspacePaths::new(dirs.workspace);
-        let is_usable =
-            |path: &PathBuf| path.is_dir() && is_trusted(path, &workspace) && dirs.shows(path);
+        let is_usable = |path: &PathBuf| {
+            path.is_dir() && workspace.is_outside(path) && dirs.shows(path, &workspace)
+        };
         let found = TOOLCHAINS.iter().filter_map(|(name, below_home)| {
             let path = self.toolchain(name, *below_home).filter(is_usable)?;
             Some((OsString::from(name), path.into_os_string()))
@@ -218,8 +220,9 @@ impl ChildDirs<'_> {
     }
 
     /// Whether an existing path exists inside, too.
-    fn shows(&self, path: &Path) -> bool {
-        self.policy.is_none_or(|policy| policy.shows(&real(path)))
+    fn shows(&self, path: &Path, workspace: &WorkspacePaths<'_>) -> bool {
+        self.policy
+            .is_none_or(|policy| policy.shows(&workspace.resolver.real(path)))
     }
 }
 
@@ -230,7 +233,8 @@ pub(crate) fn for_check(
     spec_env: &BTreeMap<String, String>,
 ) -> Vec<(OsString, OsString)> {
     let workspace = WorkspacePaths::new(dirs.workspace);
-    let entries = trusted_entries(base.path(), &workspace).filter(|entry| dirs.shows(entry));
+    let entries =
+        trusted_entries(base.path(), &workspace).filter(|entry| dirs.shows(entry, &workspace));
     let mut all: BTreeMap<OsString, OsString> = FIXED
         .map(|(name, value)| (name.into(), value.into()))
         .into();
@@ -271,34 +275,32 @@ pub(super) fn trusted_entries(
     path: &OsStr,
     workspace: &WorkspacePaths<'_>,
 ) -> impl Iterator<Item = PathBuf> {
-    split_paths(path).filter(move |entry| is_trusted(entry, workspace))
+    split_paths(path).filter(move |entry| workspace.is_outside(entry))
 }
 
-/// The path of the workspace, literal and canonical. Resolving takes a system call for each component, so it is done once
-/// for many comparisons.
+/// The path of the workspace, literal and canonical, for many comparisons.
 pub(super) struct WorkspacePaths<'a> {
     literal: &'a Path,
     pub(super) real: PathBuf,
+    resolver: PathResolver,
 }
 
 impl WorkspacePaths<'_> {
     pub(super) fn new(literal: &Path) -> WorkspacePaths<'_> {
+        let resolver = PathResolver::default();
         WorkspacePaths {
             literal,
-            real: real(literal),
+            real: resolver.real(literal),
+            resolver,
         }
     }
-}
 
-/// Whether a path is outside the workspace, literally and after resolving links.
-fn is_trusted(path: &Path, workspace: &WorkspacePaths<'_>) -> bool {
-    path.is_absolute()
-        && !path.starts_with(workspace.literal)
-        && !real(path).starts_with(&workspace.real)
-}
-
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+    /// Whether a path is outside, literally and after resolving links.
+    fn is_outside(&self, path: &Path) -> bool {
+        path.is_absolute()
+            && !path.starts_with(self.literal)
+            && !self.resolver.real(path).starts_with(&self.real)
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,6 @@ pub mod probe;
 mod restrict;
 mod seccomp;
 mod syscalls;
-mod trace;
+pub(super) mod trace;
 
 pub use self::policy::{ResourceLimits, SandboxMode, SandboxPolicy};

@@ -10,11 +10,13 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::process::check_env::CallerEnv;
+use crate::process::sandbox::plan::program_dirs::ProgramSite;
 use crate::process::sandbox::policy::{ResourceLimits, SandboxMode, SandboxPolicy};
-use crate::process::sandbox::trace::{TracedPath, trace};
+use crate::process::sandbox::trace::{PathResolver, TracedPath};
 
 /// Where the private directories are in a mount namespace: the same in every run.
 const PRIVATE_TMP: &str = "/tmp";
@@ -48,14 +50,15 @@ pub struct PolicyPlan<'a> {
 
 /// Builds the policy of a plan. Paths that do not exist are left out.
 pub fn sandbox_policy(plan: &PolicyPlan<'_>) -> SandboxPolicy {
-    let write: Vec<PathBuf> = vec![real(plan.workspace)];
-    let opened = OpenedPaths::find(plan);
-    let hide = hidden(plan, &opened, &write);
-    let mut links = program_dirs::links_on_the_way(plan.base.path());
+    let resolver = &PathResolver::default();
+    let write: Vec<PathBuf> = vec![resolver.real(plan.workspace)];
+    let opened = OpenedPaths::find(plan, resolver);
+    let hide = hidden(plan, &opened, &write, resolver);
+    let mut links = program_dirs::links_on_the_way(resolver, plan.base.path());
     links.extend(opened.all().flat_map(|found| found.links.clone()));
     let read = opened.all().map(|found| found.real.clone()).collect();
-    let (read, hide) = rules::settle(&write, read, hide);
-    let (tmp, home) = private_dirs(plan);
+    let (read, hide) = rules::settle(resolver, &write, read, hide);
+    let (tmp, home) = private_dirs(plan, resolver);
     let mut policy = SandboxPolicy {
         mode: plan.mode,
         freeze: plan
@@ -70,12 +73,12 @@ pub fn sandbox_policy(plan: &PolicyPlan<'_>) -> SandboxPolicy {
         hide,
         home,
         tmp,
-        private: plan.private.map(real),
+        private: plan.private.map(|path| resolver.real(path)),
         devices: plan.devices.to_vec(),
         network: plan.network,
         limits: plan.limits,
     };
-    policy.links = rules::needed_links(&policy, links);
+    policy.links = rules::needed_links(resolver, &policy, links);
     policy
 }
 
@@ -93,6 +96,8 @@ pub(crate) fn refusal(path: &Path) -> Option<&'static str> {
 /// What may be read.
 struct OpenedPaths {
     system: Vec<TracedPath>,
+    /// Files of the resolver and of TLS.
+    network: Vec<TracedPath>,
     /// The user's toolchains and programs; they may contain credentials.
     toolchains: Vec<TracedPath>,
     /// What the user opens by name.
@@ -100,77 +105,101 @@ struct OpenedPaths {
 }
 
 impl OpenedPaths {
-    fn find(plan: &PolicyPlan<'_>) -> OpenedPaths {
-        let mut system = program_dirs::system();
+    fn find(plan: &PolicyPlan<'_>, resolver: &PathResolver) -> OpenedPaths {
+        let system = program_dirs::system(resolver);
         let mut toolchains = Vec::new();
         if let Some(home) = plan.base.home() {
-            toolchains.extend(program_dirs::toolchains(home, plan.base.named_toolchains()));
-            toolchains.extend(program_dirs::programs(home, plan.root, plan.base.path()));
+            let site = ProgramSite {
+                resolver,
+                home,
+                real_home: resolver.real(home),
+                real_root: plan.root.map(|root| resolver.real(root)),
+            };
+            resolver.list(&site.real_home);
+            toolchains.extend(site.toolchains(plan.base.named_toolchains()));
+            toolchains.extend(site.programs(plan.base.path()));
         }
+        let mut network = Vec::new();
         if plan.network {
-            system.extend(trace(Path::new("/etc/resolv.conf")));
-            let certificates = plan.base.certificates().and_then(trace);
-            system.extend(certificates.filter(|found| found.real.is_file()));
+            network.extend(resolver.trace(Path::new("/etc/resolv.conf")));
+            let certificates = plan.base.certificates();
+            let certificates = certificates.and_then(|file| resolver.trace(file));
+            network.extend(certificates.filter(|found| found.real.is_file()));
         }
+        let named = plan.read.iter().filter_map(|path| resolver.trace(path));
         OpenedPaths {
             system,
+            network,
             toolchains,
-            named: plan.read.iter().filter_map(|path| trace(path)).collect(),
+            named: named.collect(),
         }
     }
 
     fn all(&self) -> impl Iterator<Item = &TracedPath> {
         self.system
             .iter()
+            .chain(&self.network)
             .chain(&self.toolchains)
             .chain(&self.named)
     }
 }
 
 /// What must stay hidden in all that may be read.
-fn hidden(plan: &PolicyPlan<'_>, opened: &OpenedPaths, write: &[PathBuf]) -> Vec<PathBuf> {
-    let mut hide = hidden_credentials(plan, opened);
+fn hidden(
+    plan: &PolicyPlan<'_>,
+    opened: &OpenedPaths,
+    write: &[PathBuf],
+    resolver: &PathResolver,
+) -> Vec<PathBuf> {
+    let is_vital = |path: &Path| program_dirs::is_vital(path, &opened.system);
+    let mut hide = hidden_credentials(plan, opened, resolver);
     hide.retain(|path| !write.iter().any(|open| path.starts_with(open)));
     let is_named = |home: &Path| opened.named.iter().any(|found| found.real == home);
-    let home = plan.base.home().map(real);
-    hide.extend(home.filter(|home| !is_named(home) && !program_dirs::is_vital(home)));
-    let originals = plan.originals.iter().map(real);
-    hide.extend(originals.filter(|path| !program_dirs::is_vital(path)));
-    hide.extend(
-        plan.root
-            .map(|root| hidden_of_root(&real(root)))
-            .unwrap_or_default(),
-    );
+    let home = plan.base.home().map(|home| resolver.real(home));
+    hide.extend(home.filter(|home| !is_named(home) && !is_vital(home)));
+    let originals = plan.originals.iter().map(|path| resolver.real(path));
+    hide.extend(originals.filter(|path| !is_vital(path)));
+    if let Some(root) = plan.root.map(|root| resolver.real(root)) {
+        hide.extend(hidden_of_root(&root, is_vital(&root)));
+    }
     hide
 }
 
 /// The credentials in all that may be read, apart from those that the user opens by name.
-fn hidden_credentials(plan: &PolicyPlan<'_>, opened: &OpenedPaths) -> Vec<PathBuf> {
+fn hidden_credentials(
+    plan: &PolicyPlan<'_>,
+    opened: &OpenedPaths,
+    resolver: &PathResolver,
+) -> Vec<PathBuf> {
     let of_home = plan
         .base
         .home()
-        .map(credentials::of_the_home)
+        .map(|home| credentials::of_the_home(resolver, &resolver.real(home)))
         .unwrap_or_default();
     let is_credential = |found: &&TracedPath| {
         credentials::is_credential(&found.real)
-            || of_home.iter().any(|path| real(path) == found.real)
+            || of_home.iter().any(|path| resolver.real(path) == found.real)
     };
     let (named_credentials, others): (Vec<_>, Vec<_>) =
         opened.named.iter().partition(is_credential);
-    let mut hide = credentials::of_the_system();
+    let mut hide = credentials::of_the_system(resolver);
     hide.extend(of_home.iter().cloned());
-    let in_toolchains = opened
+    let toolchains: BTreeSet<&Path> = opened
         .toolchains
         .iter()
-        .flat_map(|found| credentials::at_the_top(&found.real));
+        .map(|found| found.real.as_path())
+        .collect();
+    let in_toolchains = toolchains
+        .into_iter()
+        .flat_map(|toolchain| credentials::at_the_top(resolver, toolchain));
     hide.extend(in_toolchains);
     hide.extend(
         others
             .iter()
-            .flat_map(|found| credentials::below(&found.real)),
+            .flat_map(|found| credentials::below(resolver, &found.real)),
     );
     // The target of a symlink with such a name is hidden, not the link.
-    let mut hide: Vec<PathBuf> = hide.iter().map(real).collect();
+    let mut hide: Vec<PathBuf> = hide.iter().map(|path| resolver.real(path)).collect();
     hide.retain(|path| {
         !named_credentials
             .iter()
@@ -179,15 +208,9 @@ fn hidden_credentials(plan: &PolicyPlan<'_>, opened: &OpenedPaths) -> Vec<PathBu
     hide
 }
 
-fn real(path: impl AsRef<Path>) -> PathBuf {
-    path.as_ref()
-        .canonicalize()
-        .unwrap_or_else(|_| path.as_ref().to_owned())
-}
-
 /// What is hidden of a root: all of it; only our own files if it contains the system.
-fn hidden_of_root(root: &Path) -> Vec<PathBuf> {
-    match program_dirs::is_vital(root) {
+fn hidden_of_root(root: &Path, is_vital: bool) -> Vec<PathBuf> {
+    match is_vital {
         false => vec![root.to_owned()],
         true => ["state.json", "logs", "specs"]
             .map(|name| root.join(name))
@@ -195,9 +218,13 @@ fn hidden_of_root(root: &Path) -> Vec<PathBuf> {
     }
 }
 
-fn private_dirs(plan: &PolicyPlan<'_>) -> (PathBuf, PathBuf) {
+fn private_dirs(plan: &PolicyPlan<'_>, resolver: &PathResolver) -> (PathBuf, PathBuf) {
     if let Some(private) = plan.private {
         return (private.join("tmp"), private.join("home"));
     }
-    (real(PRIVATE_TMP), real(PRIVATE_HOME.0).join(PRIVATE_HOME.1))
+    let home = resolver.real(Path::new(PRIVATE_HOME.0));
+    (
+        resolver.real(Path::new(PRIVATE_TMP)),
+        home.join(PRIVATE_HOME.1),
+    )
 }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
+use crate::process::sandbox::trace::PathResolver;
+
 /// Credentials of the system; `*` matches any part of a name.
 const SYSTEM: [&str; 34] = [
     "/etc/shadow*",
@@ -197,45 +199,51 @@ const MAX_DEPTH: usize = 16;
 const MAX_NAMES: usize = 20_000;
 
 /// The credentials of the system that this user could read.
-pub(super) fn of_the_system() -> Vec<PathBuf> {
+pub(super) fn of_the_system(resolver: &PathResolver) -> Vec<PathBuf> {
+    // Most of them would be there.
+    resolver.list(Path::new("/etc"));
     SYSTEM
         .iter()
-        .flat_map(|pattern| matches(Path::new("/"), &pattern[1..]))
+        .flat_map(|pattern| matches(resolver, Path::new("/"), &pattern[1..]))
         .filter(|path| is_visible(path))
         .collect()
 }
 
-/// The credentials of a home that have fixed paths.
-pub(super) fn of_the_home(home: &Path) -> Vec<PathBuf> {
+/// The credentials of a home, by its canonical path, that have fixed paths.
+pub(super) fn of_the_home(resolver: &PathResolver, home: &Path) -> Vec<PathBuf> {
+    resolver.list(home);
+    let config = home.join(".config");
+    if resolver.is_there(&config) {
+        resolver.list(&config);
+    }
     let paths = OF_A_HOME.iter().map(|below| home.join(below));
     paths
-        .chain(matches(home, ".m2/settings*.xml"))
-        .filter(|path| path.exists())
+        .chain(matches(resolver, home, ".m2/settings*.xml"))
+        .filter(|path| resolver.trace(path).is_some())
         .collect()
 }
 
-/// The credentials at the top of a toolchain, and at known paths in it.
-pub(super) fn at_the_top(toolchain: &Path) -> Vec<PathBuf> {
+/// The credentials at the top of a toolchain, by its canonical path, and at known paths in it.
+pub(super) fn at_the_top(resolver: &PathResolver, toolchain: &Path) -> Vec<PathBuf> {
+    let top = names(resolver, toolchain);
     let inside = INSIDE_TOOLCHAINS
         .iter()
-        .flat_map(|pattern| matches(toolchain, pattern));
-    let inside = inside.filter(|path| is_credential(path));
-    names(toolchain)
-        .into_iter()
-        .filter(|path| is_credential(path))
+        .flat_map(|pattern| matches(resolver, toolchain, pattern));
+    top.into_iter()
         .chain(inside)
+        .filter(|path| is_credential(path))
         .collect()
 }
 
 /// The credentials below a path that is opened by name. Sockets and pipes are included: a read-only mount does not keep a
 /// child from using them.
-pub(super) fn below(top: &Path) -> Vec<PathBuf> {
-    let mut found = of_the_home(top);
+pub(super) fn below(resolver: &PathResolver, top: &Path) -> Vec<PathBuf> {
+    let mut found = of_the_home(resolver, top);
     let (mut level, mut seen) = (vec![top.to_owned()], 0);
     for _ in 0..MAX_DEPTH {
         let mut next = Vec::new();
         for folder in level {
-            let inner = names(&folder);
+            let inner = names(resolver, &folder);
             seen += inner.len();
             if MAX_NAMES < seen {
                 return found;
@@ -304,29 +312,24 @@ fn is_folder(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
 }
 
-fn names(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .take(MAX_NAMES)
-        .collect()
+fn names(resolver: &PathResolver, folder: &Path) -> Vec<PathBuf> {
+    let names = resolver.list(folder);
+    names.keys().map(|name| folder.join(name)).collect()
 }
 
-/// The existing paths below a directory that match a pattern of names with `*`.
-fn matches(top: &Path, pattern: &str) -> Vec<PathBuf> {
+/// The existing paths below a canonical directory that match a pattern of names with `*`.
+fn matches(resolver: &PathResolver, top: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut found = vec![top.to_owned()];
     for part in pattern.split('/') {
         found = match part.contains('*') {
             false => found
                 .into_iter()
                 .map(|folder| folder.join(part))
-                .filter(|path| fs::symlink_metadata(path).is_ok())
+                .filter(|path| resolver.is_there(path))
                 .collect(),
             true => found
                 .iter()
-                .flat_map(|folder| names(folder))
+                .flat_map(|folder| names(resolver, folder))
                 .filter(|path| is_named(path, part))
                 .collect(),
         };

@@ -1,12 +1,13 @@
 //! Reduces what may be written, read and never seen to entries that each change something.
 
-use std::fs;
 use std::path::PathBuf;
 
 use crate::process::sandbox::policy::{PathAccess, SandboxPolicy, reach};
+use crate::process::sandbox::trace::PathResolver;
 
 /// Returns the sorted entries of `read` and `hide` that have an effect. A path in both is hidden.
 pub(super) fn settle(
+    resolver: &PathResolver,
     write: &[PathBuf],
     read: Vec<PathBuf>,
     hide: Vec<PathBuf>,
@@ -25,9 +26,7 @@ pub(super) fn settle(
         match access {
             // A writable path is readable already, and an entry of `read` must not make it read-only.
             PathAccess::Read if before == PathAccess::Nothing => kept_read.push(path),
-            PathAccess::Nothing
-                if before != PathAccess::Nothing && fs::symlink_metadata(&path).is_ok() =>
-            {
+            PathAccess::Nothing if before != PathAccess::Nothing && resolver.is_there(&path) => {
                 kept_hide.push(path)
             }
             _ => {}
@@ -39,13 +38,14 @@ pub(super) fn settle(
 
 /// Returns the links that have to be created: they lead to something visible and lie where nothing is.
 pub(super) fn needed_links(
+    resolver: &PathResolver,
     policy: &SandboxPolicy,
     links: Vec<(PathBuf, PathBuf)>,
 ) -> Vec<(PathBuf, PathBuf)> {
     let is_needed = |(link, _): &(PathBuf, PathBuf)| {
-        let leads = link
-            .canonicalize()
-            .is_ok_and(|target| policy.shows(&target));
+        let leads = resolver
+            .trace(link)
+            .is_some_and(|target| policy.shows(&target.real));
         leads && policy.reach(link) == PathAccess::Nothing && !policy.hide.contains(link)
     };
     let mut needed: Vec<_> = links.into_iter().filter(is_needed).collect();
