@@ -1,6 +1,7 @@
 //! One function per phase: what is done, and its outcome.
 
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use crate::build::Run;
 use crate::build::attempt_store::{keep_round, keep_taken_in};
@@ -18,10 +19,11 @@ use crate::build::protection;
 use crate::build::protection::guard::ProtectedGuard;
 use crate::build::protection::verified::RestoredFiles;
 use crate::build::spec::inputs::WorkspaceInput;
-use crate::build::spec::{CheckSpec, OnTimeout};
+use crate::build::spec::{CheckSpec, OnTimeout, Spec};
 use crate::build::tested_files;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
+use crate::process::Launcher;
 use crate::snapshots::records::RunSnapshots;
 use crate::state::phase::{Outcome, Phase};
 use crate::state::reason::Reason;
@@ -110,7 +112,16 @@ pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
     context.check_cancelled()?;
     let all = match context.state.phase == Phase::Generating && context.is_already_green() {
         true => WrittenFiles::default(),
-        false => run.generator.write(context)?,
+        false => {
+            let (generator, first) = (&mut run.generator, first_visible(&context.spec));
+            let launcher = first.and_then(|index| run.checks.launcher(index));
+            // The sandbox of the first check is set up while the model answers.
+            thread::scope(|scope| {
+                let prepare = move || launcher.iter().for_each(Launcher::prepare);
+                let _ = thread::Builder::new().spawn_scoped(scope, prepare);
+                generator.write(context)
+            })?
+        }
     };
     let unchanged = changes_nothing(context, &all);
     let WrittenFiles {
@@ -134,6 +145,11 @@ pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
         .into_iter();
     notes.try_for_each(|note| context.log.note(note))?;
     Ok(Outcome::Written)
+}
+
+/// The check that every round begins with.
+fn first_visible(spec: &Spec) -> Option<usize> {
+    spec.checks.iter().position(|check| !check.hidden)
 }
 
 /// Whether an answer leaves the files as the last snapshot has them. That is compared and not the disk, where an answer may

@@ -55,7 +55,7 @@ impl Tool for CommandCheck {
     fn run(&mut self) -> Result<ToolResult> {
         let child_env = &self.child_env;
         let runner = self.runner();
-        let launcher = self.launcher();
+        let launcher = self.own_launcher();
         let env = self.variables(&launcher, runner)?;
         let variables = env
             .iter()
@@ -77,6 +77,10 @@ impl Tool for CommandCheck {
             explain_denials(&mut result, policy);
         }
         Ok(result)
+    }
+
+    fn launcher(&self) -> Option<Launcher> {
+        Some(self.own_launcher())
     }
 }
 
@@ -133,7 +137,7 @@ impl CommandCheck {
     }
 
     /// The launcher with this check's policy: the reporters are readable, protected files are frozen.
-    fn launcher(&self) -> Launcher {
+    fn own_launcher(&self) -> Launcher {
         let ChildEnv {
             launcher,
             workspace,

@@ -23,6 +23,7 @@ use crate::build::checks::problem::CheckProblem;
 use crate::build::checks::summary::TestNames;
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
+use crate::process::Launcher;
 
 /// The exit code of a check that timed out.
 pub(crate) const TIMED_OUT: i32 = 124;
@@ -35,6 +36,11 @@ pub(crate) trait Tool {
 
     /// Runs to a result. A failed check is not an error; an error ends the run (a signal, a disk).
     fn run(&mut self) -> Result<ToolResult>;
+
+    /// What it would be started with now, if it is a program.
+    fn launcher(&self) -> Option<Launcher> {
+        None
+    }
 }
 
 /// The result of a tool.
@@ -81,6 +87,11 @@ impl ToolRegistry {
 
     pub(crate) fn len(&self) -> usize {
         self.tools.len()
+    }
+
+    /// What a tool would be started with now, if it is a program.
+    pub(crate) fn launcher(&self, index: usize) -> Option<Launcher> {
+        self.tools.get(index)?.launcher()
     }
 
     /// Runs one tool. A tool that panics has failed, like one that cannot start.
