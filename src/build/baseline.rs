@@ -4,9 +4,10 @@
 use crate::build::Run;
 use crate::build::context::Context;
 use crate::build::protection;
-use crate::build::steps::{CheckRound, run_checks};
+use crate::build::steps::{CheckRound, first_visible, run_checks};
 use crate::error::Result;
 use crate::events::{Event, MAIN_AGENT};
+use crate::process::Launcher;
 use crate::workspace::snapshot::Snapshot;
 
 /// Runs the checks if this run has a baseline. What they leave behind is undone; a timeout is part of the report.
@@ -18,6 +19,9 @@ pub(crate) fn run_baseline(run: &mut Run) -> Result<()> {
     context
         .log
         .progress("running the checks before the first request")?;
+    // Its sandbox is set up while the workspace is copied.
+    let launcher = run.checks.launcher(first_visible(&context.spec));
+    launcher.iter().for_each(Launcher::prepare);
     let before = Snapshot::take(&context.workspace, &context.root.path)?;
     let round = run_checks(run);
     before.restore(&run.context.workspace)?;

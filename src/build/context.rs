@@ -57,9 +57,13 @@ impl Context {
         self.root.save_soon(&mut self.state, &mut self.saves)
     }
 
-    /// Saves the usage that the log has in the background: after a crash the log leads.
+    /// Saves the usage that the log has in the background: after a crash the log leads. While an earlier save goes on, it
+    /// is left to the next one.
     pub(crate) fn save_usage(&mut self) -> Result<()> {
         self.update_usage();
+        if self.saves.is_busy() {
+            return Ok(());
+        }
         self.root.save_beside(&mut self.state, &mut self.saves)
     }
 

@@ -113,8 +113,8 @@ pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
     let all = match context.state.phase == Phase::Generating && context.is_already_green() {
         true => WrittenFiles::default(),
         false => {
-            let (generator, first) = (&mut run.generator, first_visible(&context.spec));
-            let launcher = first.and_then(|index| run.checks.launcher(index));
+            let generator = &mut run.generator;
+            let launcher = run.checks.launcher(first_visible(&context.spec));
             // The sandbox of the first check is set up while the model answers.
             thread::scope(|scope| {
                 let prepare = move || launcher.iter().for_each(Launcher::prepare);
@@ -147,9 +147,10 @@ pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
     Ok(Outcome::Written)
 }
 
-/// The check that every round begins with.
-fn first_visible(spec: &Spec) -> Option<usize> {
-    spec.checks.iter().position(|check| !check.hidden)
+/// The index of the check that every round begins with.
+pub(crate) fn first_visible(spec: &Spec) -> usize {
+    let mut checks = spec.checks.iter();
+    checks.position(|check| !check.hidden).unwrap_or_default()
 }
 
 /// Whether an answer leaves the files as the last snapshot has them. That is compared and not the disk, where an answer may

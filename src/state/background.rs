@@ -20,6 +20,13 @@ impl BackgroundSave {
         }));
     }
 
+    /// Whether something is not done yet.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.running
+            .as_ref()
+            .is_some_and(|running| !running.is_finished())
+    }
+
     /// Waits until everything that was begun is done.
     pub(crate) fn wait(&mut self) -> Result<()> {
         self.running.take().map_or(Ok(()), join)

@@ -136,7 +136,7 @@ impl PathResolver {
         })
     }
 
-    /// What the list of its folder says of a path; `None` if there is no list.
+    /// The kind of a path by the list of its folder; `None` without a list.
     fn listed(&self, path: &Path) -> Option<Option<FileType>> {
         let folders = self.folders.borrow();
         let names = folders.get(path.parent()?)?;
