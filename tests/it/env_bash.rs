@@ -296,6 +296,8 @@ fn break_continue_and_return_do_not_end_the_shell() {
     }
     bash.shows("printf() { :; }; read() { :; }; set() { :; }; TMOUT=1; unset PWD; set -o posix");
     assert_eq!(bash.shows("echo next"), "next\n");
+    bash.shows("readonly TMOUT=0.001");
+    assert_eq!(bash.shows("sleep 0.01; echo next"), "next\n");
 }
 
 #[test]
@@ -460,6 +462,29 @@ fn an_interrupt_reaches_other_groups_and_spares_the_background() {
         bash.end();
     }
     assert_eq!(bash.shows("kill -0 $! && echo spared"), "spared\n");
+}
+
+#[test]
+fn an_interrupt_at_any_moment_ends_the_command_and_no_other() {
+    let mut bash = Bash::new();
+    for command in ["sleep 60", "sleep 60; echo no", "trap ':' USR1\nsleep 60"] {
+        bash.shows("K=kept");
+        for step in 0..40 {
+            assert_eq!(bash.environment.begin(command), None);
+            // The shell reads the command meanwhile.
+            for number in 0..step * 1000 {
+                let _ = std::hint::black_box(number);
+            }
+            bash.environment.interrupt();
+            assert_eq!(bash.end(), Response::failed(""), "{command}, {step}");
+            assert_eq!(bash.status(), "130", "{command}, {step}");
+            assert_eq!(bash.shows("echo $? $K"), "130 kept\n", "{command}, {step}");
+        }
+    }
+    assert_eq!(
+        bash.shows("trap - USR1; trap -p; declare -F; set | grep ^__; true"),
+        ""
+    );
 }
 
 #[test]

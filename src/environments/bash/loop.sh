@@ -2,22 +2,27 @@
 # prompt, but no job notices are printed. SIGINT returns to the prompt, where the loop is entered again.
 #
 # Output of the loop itself (a trap on DEBUG, tracing) goes to the channel, where text in front of a record is ignored.
-# Commands run outside of that redirection, so that `exec >file` in them lasts.
+# A timeout of `read` overrides TMOUT. Commands run outside of that redirection, so that `exec >file` in them lasts.
 \builtin unset PROMPT_COMMAND
 while {
 __t=$?
-# The last command did not REPORT: it ended by `continue` or an error, or was not wrapped.
+# The last command did not report: it ended by `continue` or an error, or was not wrapped.
 [[ -v __s ]] || { __s=$__t; REPORT; }
-TMOUT= \builtin read -r -N 20 -u 80 __n && {
+\builtin read "-r${TMOUT+t999999999}" -N 20 -u 80 __n && {
 case $__n in
-"#"*) TMOUT= \builtin read -r -N "${__n:1:18}" -u 80 __c; \builtin printf "\0\1K\0\2" ;;
-WB*) LC_ALL=C TMOUT= \builtin read -r -N "${__n:2:7}" -u 80 __p; LC_ALL=C TMOUT= \builtin read -r -N "${__n:9:10}" -u 80 __c ;;
-WA*) TMOUT= \builtin read -r -N "${__n:2:7}" -u 80 __p; TMOUT= \builtin read -r -N "${__n:9:10}" -u 80 __c ;;
-LB*) LC_ALL=C TMOUT= \builtin read -r -N "${__n:9:10}" -u 80 __c ;;
-*) TMOUT= \builtin read -r -N "${__n:9:10}" -u 80 __c ;;
+"#"*) \builtin read "-r${TMOUT+t999999999}" -N "${__n:1:18}" -u 80 __c; \builtin printf "\0\1K\0\2" ;;
+WB*) LC_ALL=C \builtin read "-r${TMOUT+t999999999}" -N "${__n:2:7}" -u 80 __p; LC_ALL=C \builtin read "-r${TMOUT+t999999999}" -N "${__n:9:10}" -u 80 __c ;;
+WA*) \builtin read "-r${TMOUT+t999999999}" -N "${__n:2:7}" -u 80 __p; \builtin read "-r${TMOUT+t999999999}" -N "${__n:9:10}" -u 80 __c ;;
+LB*) LC_ALL=C \builtin read "-r${TMOUT+t999999999}" -N "${__n:9:10}" -u 80 __c ;;
+*) \builtin read "-r${TMOUT+t999999999}" -N "${__n:9:10}" -u 80 __c ;;
 esac
 # Whether it can be parsed as a whole: defining a function parses it without running it.
 [[ $__n != W* ]] || { \builtin eval "__c() { $__c"$'\n}' && \builtin unset -f __c; } || __n=F
+# From here on SIGINT ends the command. One that was ignored before was announced by a line on the channel.
+[[ $__n == "#"* ]] || {
+\builtin trap - INT
+! \builtin read -t 0 -u 80 || { \builtin trap "" INT; \builtin printf "\0\1N\0\2"; __n=N; }
+}
 :
 }
 } >&80 2>&80

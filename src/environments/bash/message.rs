@@ -14,8 +14,8 @@ const REPORT: &str = include_str!("report.sh");
 const MAX_WRAPPED: usize = 1 << 20;
 /// The stack of bash grows with the number of lines in `{ … }`.
 const MAX_WRAPPED_LINES: usize = 1000;
-/// Reports that the command was received and can be interrupted, and unsets the variables of the loop.
-const BEGIN: &str = r#"\builtin printf "\0\1B\0\2" >&80; \builtin unset __n __p __c __s __t"#;
+/// Unsets the variables of the loop.
+const BEGIN: &str = r"\builtin unset __n __p __c __s __t";
 
 const RESERVED: [&str; 19] = [
     "if", "then", "else", "elif", "fi", "do", "done", "case", "esac", "while", "until", "for",
@@ -38,11 +38,13 @@ pub(super) fn enter() -> String {
     )
 }
 
-/// The same for a shell that may be in the loop, which skips it.
-pub(super) fn enter_or_skip() -> String {
+/// The same for a shell that may be in the loop, which skips it: a header, and the line.
+///
+/// The header is a line of its own, because after an interrupt the prompt may read it. Sent before SIGINT, it announces
+/// it; the line follows the signal, which must not hit a shell that is entering the loop.
+pub(super) fn enter_or_skip() -> (String, String) {
     let line = enter();
-    // The header is a line of its own: after an interrupt the prompt may read the rest.
-    format!("#{:018}\n{line}", line.len())
+    (format!("#{:018}\n", line.len()), line)
 }
 
 /// A command for the loop; `before` is the state of the shell.
@@ -94,8 +96,10 @@ fn is_blank(text: &str) -> bool {
 
 fn prologue(text: &str, before: &ShellReport) -> String {
     let status = if is_blank(text) { 0 } else { before.status };
-    let interrupt_trap = before.interrupt_trap.as_deref().unwrap_or("trap - INT");
-    let begin = format!(r"\builtin {interrupt_trap}; {BEGIN}");
+    let begin = match &before.interrupt_trap {
+        Some(trap) => format!(r"\builtin {trap}; {BEGIN}"),
+        None => BEGIN.to_owned(),
+    };
     let mut steps = String::new();
     if before.options.contains('v') {
         steps += r"\builtin set -v; ";
@@ -192,6 +196,8 @@ mod tests {
             )
             .starts_with('W')
         );
-        assert!(enter_or_skip()[..20].ends_with('\n') && enter_or_skip()[20..] == enter());
+        let (announcement, line) = enter_or_skip();
+        assert_eq!((announcement.len(), line), (20, enter()));
+        assert!(announcement.ends_with('\n'));
     }
 }

@@ -14,8 +14,8 @@ const MAX_RECORD: usize = 4 * MAX_BEFORE;
 /// A message of the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BashRecord {
-    /// The command was received completely and runs now.
-    Begun,
+    /// An interrupt was announced before the command began, and it was not run.
+    NotBegun,
     /// A command has ended.
     Ended(ShellReport),
     /// The loop was entered; the command before is over.
@@ -97,7 +97,7 @@ fn parse(bytes: &[u8]) -> Option<BashRecord> {
         .split(|byte| *byte == 0)
         .map(String::from_utf8_lossy);
     match fields.next()?.as_ref() {
-        "B" => Some(BashRecord::Begun),
+        "N" => Some(BashRecord::NotBegun),
         "K" => Some(BashRecord::Skipped),
         "T" => Some(BashRecord::LeftLoop),
         kind @ ("D" | "R") => {
@@ -215,8 +215,12 @@ mod tests {
 
     #[test]
     fn a_record_may_be_split_anywhere() {
-        let all = b"noise\0\x01B\0\x02\0\x01K\0\x02more\0\x01T\0\x02";
-        let wanted = vec![BashRecord::Begun, BashRecord::Skipped, BashRecord::LeftLoop];
+        let all = b"noise\0\x01N\0\x02\0\x01K\0\x02more\0\x01T\0\x02";
+        let wanted = vec![
+            BashRecord::NotBegun,
+            BashRecord::Skipped,
+            BashRecord::LeftLoop,
+        ];
         assert_eq!(read(&[all]), wanted);
         assert_eq!(read(&all.chunks(1).collect::<Vec<_>>()), wanted);
     }

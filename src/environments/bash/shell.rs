@@ -42,9 +42,6 @@ pub(super) struct Shell {
 #[derive(Debug)]
 struct BashCommand {
     text: String,
-    has_begun: bool,
-    /// Whether to interrupt it as soon as it begins.
-    is_unwanted: bool,
     /// Whether it left the loop, by `break`.
     has_left_loop: bool,
     status: Option<i32>,
@@ -105,8 +102,6 @@ impl Shell {
         let text = text.to_owned();
         self.command = Some(BashCommand {
             text,
-            has_begun: false,
-            is_unwanted: false,
             has_left_loop: false,
             status: None,
         });
@@ -164,15 +159,7 @@ impl Shell {
 
     fn apply(&mut self, record: BashRecord) {
         match record {
-            BashRecord::Begun => {
-                let Some(command) = self.command.as_mut() else {
-                    return;
-                };
-                command.has_begun = true;
-                if command.is_unwanted {
-                    self.interrupt_now();
-                }
-            }
+            BashRecord::NotBegun => self.set_status(INTERRUPTED),
             BashRecord::Ended(report) => {
                 self.set_status(report.status);
                 self.report = report;
@@ -223,28 +210,34 @@ impl Shell {
             && self.session.wait(deadline, None) == ChannelEvent::Ready
             && self.receive()
         {}
-        match self.command.as_mut() {
-            Some(command) if command.status.is_some() => {}
-            // A signal while the loop reads the command would leave the rest of it to the prompt.
-            Some(command) if !command.has_begun => command.is_unwanted = true,
-            _ => self.interrupt_now(),
+        let has_ended = |command: &BashCommand| command.status.is_some();
+        if !self.command.as_ref().is_some_and(has_ended) {
+            self.interrupt_now();
         }
     }
 
+    /// Announces the interrupt and sends it. The loop ignores SIGINT and checks for the announcement after it has stopped
+    /// to do so: a signal that comes before that is not lost, and one that comes after the command has no effect.
     fn interrupt_now(&mut self) {
         let jobs: Vec<u32> = self.report.jobs.iter().map(|job| job.pid).collect();
-        self.session.child.interrupt_foreground(&jobs);
         if self.is_entering {
+            self.session.child.interrupt_foreground(&jobs);
             self.is_interrupted_again = true;
-        } else {
-            self.enter_again();
+            return;
         }
+        self.is_entering = true;
+        // If something cannot be sent, the next wait finds the shell dead.
+        let (announcement, line) = message::enter_or_skip();
+        let _ = self.session.send(announcement.as_bytes());
+        self.session.child.interrupt_foreground(&jobs);
+        let _ = self.session.send(line.as_bytes());
     }
 
     /// Sends the line that enters the loop, after an interrupt.
     fn enter_again(&mut self) {
         self.is_entering = true;
-        let _ = self.session.send(message::enter_or_skip().as_bytes());
+        let (header, line) = message::enter_or_skip();
+        let _ = self.session.send((header + &line).as_bytes());
     }
 
     pub(super) fn has_errexit(&self) -> bool {
