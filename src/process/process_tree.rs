@@ -8,8 +8,15 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
+
+/// SIGINT in the sets of signals that `/proc` shows.
+const INTERRUPT_BIT: u64 = 1 << (Signal::INT.as_raw() - 1);
+
+/// How long a shell may take to replace a handler, which takes a microsecond while it gets the CPU.
+const HANDLER_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A process as `/proc` shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +68,7 @@ pub(super) fn signal_descendants(signal: Signal) {
 /// first: if the first exited, the others would read EOF and exit with 0.
 pub(super) fn interrupt_foreground(command: Pid, spared: &[u32]) -> Vec<Pid> {
     // A stopped shell starts no process that the list misses.
-    let _ = kill_process(command, Signal::STOP);
+    stop(command);
     let mut depths = HashMap::from([(command, 0)]);
     let entries: Vec<ProcessEntry> = processes().collect();
     let children = || entries.iter().filter(|entry| entry.parent == Some(command));
@@ -86,6 +93,29 @@ pub(super) fn interrupt_foreground(command: Pid, spared: &[u32]) -> Vec<Pid> {
     }
     let _ = kill_process(command, Signal::CONT);
     forks
+}
+
+/// Stops a shell, but not while it replaces its handler of SIGINT by another: for a moment the signal has its default
+/// action then, which is the death of the shell. Other programs may have it for good; they are stopped a little later.
+fn stop(shell: Pid) {
+    let begun = Instant::now();
+    loop {
+        let _ = kill_process(shell, Signal::STOP);
+        // It executes no more code, even if it does not count as stopped yet.
+        let status = fs::read_to_string(format!("/proc/{shell}/status")).unwrap_or_default();
+        let handled = status_field(&status, "SigIgn:", 16) | status_field(&status, "SigCgt:", 16);
+        if handled & INTERRUPT_BIT != 0 || HANDLER_PATIENCE < begun.elapsed() {
+            return;
+        }
+        let _ = kill_process(shell, Signal::CONT);
+        std::thread::yield_now();
+    }
+}
+
+/// A number in `status` or `fdinfo`; all bits if there is none.
+fn status_field(text: &str, name: &str, radix: u32) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    u64::from_str_radix(value.unwrap_or_default().trim(), radix).unwrap_or(u64::MAX)
 }
 
 pub(super) fn number(pid: Pid) -> u32 {
@@ -168,20 +198,11 @@ fn program(pid: Pid) -> Option<PathBuf> {
 fn is_in_background(entry: &ProcessEntry, has_younger: bool) -> bool {
     let of_process = |name: &str| format!("/proc/{}/{name}", entry.pid);
     let read = |name: &str| fs::read_to_string(of_process(name)).unwrap_or_default();
-    let field = |text: &str, name: &str, radix: u32| {
-        let value = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name))
-            .unwrap_or_default()
-            .trim()
-            .to_owned();
-        u64::from_str_radix(&value, radix).unwrap_or(u64::MAX)
-    };
-    let ignores = field(&read("status"), "SigIgn:", 16) & (1 << (Signal::INT.as_raw() - 1)) != 0;
+    let ignores = status_field(&read("status"), "SigIgn:", 16) & INTERRUPT_BIT != 0;
     let is_empty = || {
         let is_null =
             fs::read_link(of_process("fd/0")).is_ok_and(|target| target == Path::new("/dev/null"));
-        is_null && field(&read("fdinfo/0"), "flags:", 8) & 3 == 0
+        is_null && status_field(&read("fdinfo/0"), "flags:", 8) & 3 == 0
     };
     ignores || has_younger && is_empty()
 }
