@@ -85,7 +85,7 @@ pub mod secrets {
 }
 
 pub mod server {
-    pub use crate::server::input::{Queue, QueueItem, read_lines};
+    pub use crate::server::input::{Queue, QueueItem};
     pub use crate::server::protocol::{ServeAction, ServeReply};
 }
 

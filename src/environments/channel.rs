@@ -24,7 +24,19 @@ pub(crate) enum ChannelEvent {
     Ready,
     /// The wake descriptor is readable.
     Woken,
+    /// The output of the child is readable.
+    Output,
     TimedOut,
+}
+
+/// What is waited for beside the channel; the order of the fields is that of their precedence, with the channel behind
+/// the first.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct WatchedFds<'a> {
+    pub wake: Option<BorrowedFd<'a>>,
+    /// Readable once the child is over.
+    pub over: Option<BorrowedFd<'a>>,
+    pub output: Option<BorrowedFd<'a>>,
 }
 
 impl Channel {
@@ -68,51 +80,52 @@ impl Channel {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(bytes),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 // A child that is over counts as woken.
-                match self.poll(PollFlags::OUT, None, deadline, over) {
+                let watched = WatchedFds {
+                    wake: over,
+                    ..WatchedFds::default()
+                };
+                match self.poll(PollFlags::OUT, watched, deadline) {
                     ChannelEvent::Ready => Ok(bytes),
-                    ChannelEvent::Woken | ChannelEvent::TimedOut => {
-                        Err(io::ErrorKind::TimedOut.into())
-                    }
+                    _ => Err(io::ErrorKind::TimedOut.into()),
                 }
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Waits until there is something to receive, `over` or `wake` is readable, or the deadline has passed.
-    pub(super) fn wait(
-        &self,
-        over: Option<BorrowedFd<'_>>,
-        deadline: Option<Instant>,
-        wake: Option<BorrowedFd<'_>>,
-    ) -> ChannelEvent {
-        self.poll(PollFlags::IN, over, deadline, wake)
+    /// Waits until there is something to receive, one of `watched` is readable, or the deadline has passed.
+    pub(super) fn wait(&self, watched: WatchedFds<'_>, deadline: Option<Instant>) -> ChannelEvent {
+        self.poll(PollFlags::IN, watched, deadline)
     }
 
     fn poll(
         &self,
         flags: PollFlags,
-        over: Option<BorrowedFd<'_>>,
+        watched: WatchedFds<'_>,
         deadline: Option<Instant>,
-        wake: Option<BorrowedFd<'_>>,
     ) -> ChannelEvent {
         let channel = self.is_open.then(|| self.stream.as_fd());
         let fds = [
-            (wake, PollFlags::IN),
-            (over, PollFlags::IN),
-            (channel, flags),
+            (watched.wake, PollFlags::IN, ChannelEvent::Woken),
+            (channel, flags, ChannelEvent::Ready),
+            (watched.over, PollFlags::IN, ChannelEvent::Ready),
+            (watched.output, PollFlags::IN, ChannelEvent::Output),
         ];
-        let mut fds: Vec<PollFd<'_>> = fds
-            .into_iter()
-            .filter_map(|(fd, flags)| Some(PollFd::from_borrowed_fd(fd?, flags)))
-            .collect();
+        let fds = fds
+            .iter()
+            .filter_map(|(fd, flags, event)| Some(((*fd)?, *flags, *event)));
+        let (mut fds, events): (Vec<PollFd<'_>>, Vec<ChannelEvent>) = fds
+            .map(|(fd, flags, event)| (PollFd::from_borrowed_fd(fd, flags), event))
+            .unzip();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
-        let is_woken = |fds: &[PollFd<'_>]| wake.is_some() && !fds[0].revents().is_empty();
         match poll(&mut fds, left.as_ref()) {
             Ok(0) => ChannelEvent::TimedOut,
-            Ok(_) if is_woken(&fds) => ChannelEvent::Woken,
-            _ => ChannelEvent::Ready,
+            Err(_) => ChannelEvent::Ready,
+            Ok(_) => {
+                let first = fds.iter().position(|fd| !fd.revents().is_empty());
+                first.map_or(ChannelEvent::Ready, |first| events[first])
+            }
         }
     }
 }

@@ -288,6 +288,13 @@ impl Interpreter {
         }
     }
 
+    /// Applies the records that the driver has sent; returns whether anything was received.
+    fn receive(&mut self) -> bool {
+        let bytes = self.session.receive();
+        self.records.push(bytes);
+        !bytes.is_empty()
+    }
+
     /// Receives records until `is_done`.
     fn wait_for(
         &mut self,
@@ -300,18 +307,17 @@ impl Interpreter {
                 return PythonWait::Done;
             }
             let ready = self.session.wait(deadline, wake);
-            let is_over = self.session.child.ended().is_some();
-            // Records that were sent before the death count.
-            let bytes = self.session.receive();
-            if !bytes.is_empty() {
-                self.records.push(bytes);
+            if self.receive() {
                 continue;
             }
+            let is_over = self.session.child.ended().is_some();
             match ready {
+                // Records that were sent before the death count.
+                _ if is_over && self.receive() => {}
                 _ if is_over => return PythonWait::Died,
                 ChannelEvent::Woken => return PythonWait::Woken,
                 ChannelEvent::TimedOut => return PythonWait::TimedOut,
-                ChannelEvent::Ready => {}
+                ChannelEvent::Ready | ChannelEvent::Output => {}
             }
         }
     }

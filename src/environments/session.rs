@@ -1,19 +1,21 @@
 //! A long-lived child and its output.
 //!
-//! A thread reads the output all the time, so that background processes never block on a full pipe. The begin and end
-//! of a command are known out of band, over the channel.
+//! The output is read all the time, so that background processes never block on a full pipe: by a thread, and while the
+//! owner waits for the child by the owner, so that the thread is not woken for nothing. The begin and end of a command are
+//! known out of band, over the channel.
 
+use std::cell::Cell;
 use std::io::{self, PipeReader, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::epoll;
 use rustix::io::{Errno, ioctl_fionread};
 use signal_hook::low_level::signal_name;
 
-use crate::environments::channel::{Channel, ChannelEvent, is_temporary};
+use crate::environments::channel::{Channel, ChannelEvent, WatchedFds, is_temporary};
 use crate::environments::output::ChildOutput;
 use crate::process::child::ChildProcess;
 use crate::process::{Job, JobEnd, Launcher};
@@ -21,6 +23,8 @@ use crate::process::{Job, JobEnd, Launcher};
 const CHUNK: usize = 64 * 1024;
 /// A child that reads nothing for so long counts as dead.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The output of a shorter command is read once, at its end. The pipe holds what is printed meanwhile.
+const SHORT: Duration = Duration::from_micros(500);
 
 /// A child with its channel and its output. Dropping it kills the child and its descendants.
 #[derive(Debug)]
@@ -29,6 +33,9 @@ pub(crate) struct ChildSession {
     /// The other end of the child's stdin.
     channel: Channel,
     output: Arc<Mutex<ChildOutput>>,
+    /// An epoll instance, for which the thread waits. It has the output while the thread is to read it.
+    watched: OwnedFd,
+    is_watched: Cell<bool>,
 }
 
 /// Why the program of an environment could not be started; the text is shown to the agent.
@@ -56,15 +63,21 @@ impl ChildSession {
     pub(crate) fn start(launcher: &Launcher, job: &Job) -> io::Result<ChildSession> {
         let (child, channel) = ChildProcess::start(launcher, job)?;
         let output = Arc::new(Mutex::new(ChildOutput::default()));
+        let watched = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let (pipe, shared) = (child.output().try_clone()?, Arc::clone(&output));
+        let events = watched.try_clone()?;
         thread::Builder::new()
             .name("output".to_owned())
-            .spawn(move || read_output(pipe, &shared))?;
-        Ok(ChildSession {
+            .spawn(move || read_output(pipe, &shared, &events))?;
+        let session = ChildSession {
             child,
             channel: Channel::new(channel)?,
             output,
-        })
+            watched,
+            is_watched: Cell::new(false),
+        };
+        session.watch();
+        Ok(session)
     }
 
     /// Begins a command; its answer starts with `before`, followed by earlier background output.
@@ -74,12 +87,16 @@ impl ChildSession {
 
     /// Takes the output so far while the command continues.
     pub(crate) fn take(&self) -> String {
-        self.read_now().take()
+        let text = self.read_now().take();
+        self.watch();
+        text
     }
 
     /// Takes the rest of the output of a command that has ended.
     pub(crate) fn finish(&self) -> String {
-        self.read_now().finish()
+        let text = self.read_now().finish();
+        self.watch();
+        text
     }
 
     /// Sends all bytes.
@@ -98,12 +115,79 @@ impl ChildSession {
     }
 
     /// Waits until the child sends something or is over, the deadline has passed, or `wake` is readable, which wins.
+    ///
+    /// When it returns `Ready`, the output is not read until the next wait, `take` or `finish`: it may be the end.
     pub(crate) fn wait(
         &self,
         deadline: Option<Instant>,
         wake: Option<BorrowedFd<'_>>,
     ) -> ChannelEvent {
-        self.channel.wait(Some(self.child.over()), deadline, wake)
+        self.unwatch();
+        let short = Instant::now() + SHORT;
+        let is_late = |deadline: Instant| deadline <= short;
+        let mut event = self.poll(
+            deadline.filter(|at| is_late(*at)).or(Some(short)),
+            wake,
+            false,
+        );
+        if event == ChannelEvent::TimedOut && !deadline.is_some_and(is_late) {
+            event = self.wait_and_read(deadline, wake);
+        }
+        if event != ChannelEvent::Ready {
+            self.watch();
+        }
+        event
+    }
+
+    fn wait_and_read(
+        &self,
+        deadline: Option<Instant>,
+        wake: Option<BorrowedFd<'_>>,
+    ) -> ChannelEvent {
+        let mut is_open = true;
+        loop {
+            let event = self.poll(deadline, wake, is_open);
+            if event != ChannelEvent::Output {
+                return event;
+            }
+            let count = read(self.child.output(), &mut lock(&self.output));
+            is_open = count.map_or_else(|error| is_temporary(&error), |count| 0 < count);
+        }
+    }
+
+    fn poll(
+        &self,
+        deadline: Option<Instant>,
+        wake: Option<BorrowedFd<'_>>,
+        has_output: bool,
+    ) -> ChannelEvent {
+        let watched = WatchedFds {
+            wake,
+            over: Some(self.child.over()),
+            output: has_output.then(|| self.child.output().as_fd()),
+        };
+        self.channel.wait(watched, deadline)
+    }
+
+    /// Lets the thread read the output.
+    fn watch(&self) {
+        if !self.is_watched.replace(true) {
+            let data = epoll::EventData::new_u64(0);
+            // It cannot fail for a pipe, but for a lack of memory.
+            let _ = epoll::add(
+                &self.watched,
+                self.child.output(),
+                data,
+                epoll::EventFlags::IN,
+            );
+        }
+    }
+
+    /// Keeps the thread from reading the output.
+    fn unwatch(&self) {
+        if self.is_watched.replace(false) {
+            let _ = epoll::delete(&self.watched, self.child.output());
+        }
     }
 
     /// Reads what is in the pipe now and nothing more, because a background process may print forever.
@@ -117,6 +201,13 @@ impl ChildSession {
             }
         }
         output
+    }
+}
+
+impl Drop for ChildSession {
+    /// The thread ends with the output.
+    fn drop(&mut self) {
+        self.watch();
     }
 }
 
@@ -134,11 +225,14 @@ pub(crate) fn describe_end(ended: &JobEnd) -> String {
     }
 }
 
-/// Reads until EOF.
-fn read_output(pipe: PipeReader, output: &Mutex<ChildOutput>) {
+/// Reads until EOF, whenever there is an event.
+fn read_output(pipe: PipeReader, output: &Mutex<ChildOutput>, events: &OwnedFd) {
+    let mut event = [epoll::Event {
+        flags: epoll::EventFlags::empty(),
+        data: epoll::EventData::new_u64(0),
+    }];
     loop {
-        let mut fds = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)];
-        if poll(&mut fds, None).is_err_and(|errno| errno != Errno::INTR) {
+        if epoll::wait(events, &mut event, None).is_err_and(|errno| errno != Errno::INTR) {
             return;
         }
         match read(&pipe, &mut lock(output)) {

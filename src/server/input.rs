@@ -1,9 +1,6 @@
-//! The queue of requests that were read and not answered yet, and the thread that fills it.
+//! The queue of requests that were read and not answered yet.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{BufRead, Write};
-use std::os::unix::net::UnixStream;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::environments::registry::UrgentAction;
 use crate::server::protocol::{
@@ -29,14 +26,8 @@ impl QueueItem {
 }
 
 /// Requests in the order in which they were read.
+#[derive(Debug, Default)]
 pub struct Queue {
-    state: Mutex<QueueState>,
-    changed: Condvar,
-    waker: UnixStream,
-}
-
-#[derive(Default)]
-struct QueueState {
     items: VecDeque<QueueItem>,
     /// How many items were taken out.
     taken: usize,
@@ -44,97 +35,99 @@ struct QueueState {
     urgent: VecDeque<usize>,
     /// How many had been read when the last command of an environment began.
     begun: BTreeMap<String, usize>,
-    /// The input has ended.
+    /// The beginning of a line.
+    line: Vec<u8>,
+    /// The line is too long and is skipped.
+    is_too_long: bool,
     is_closed: bool,
-    /// Nothing more is answered.
-    is_over: bool,
 }
 
 impl Queue {
-    /// `waker` gets a byte at every change.
-    pub fn new(waker: UnixStream) -> Queue {
-        Queue {
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            waker,
+    /// Adds input, split anywhere.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let end = memchr::memchr(b'\n', bytes);
+            let (piece, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+            self.is_too_long |= LONGEST_LINE < self.line.len() + piece.len();
+            if self.is_too_long {
+                self.line = Vec::new();
+            } else {
+                self.line.extend_from_slice(piece);
+            }
+            if end.is_some() {
+                self.end_line();
+            }
+            bytes = rest.get(1..).unwrap_or_default();
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Ends the input; its last line may lack a newline.
+    pub fn close(&mut self) {
+        self.end_line();
+        self.is_closed = true;
     }
 
-    fn change(&self, change: impl FnOnce(&mut QueueState)) {
-        change(&mut self.state());
-        self.changed.notify_all();
-        // If the stream is full, its reader is woken anyway.
-        let _ = (&self.waker).write(b".");
+    /// Whether the input has ended.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
-    fn push(&self, item: QueueItem) {
-        self.change(|state| {
-            if matches!(&item, QueueItem::Request { request, .. } if request.urgent().is_some()) {
-                state.urgent.push_back(state.taken + state.items.len());
-            }
-            state.items.push_back(item);
-        });
-    }
-
-    /// Ends the queue: what is in it is not answered.
-    pub fn end_at_once(&self) {
-        self.change(|state| state.is_over = true);
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.state().is_over
-    }
-
-    /// Waits for the next item; `None` at the end.
-    pub fn next(&self) -> Option<QueueItem> {
-        let mut state = self.state();
-        loop {
-            if state.is_over {
-                return None;
-            }
-            if let Some(item) = state.items.pop_front() {
-                state.taken += 1;
-                while state
-                    .urgent
-                    .front()
-                    .is_some_and(|number| *number < state.taken)
-                {
-                    state.urgent.pop_front();
-                }
-                return Some(item);
-            }
-            if state.is_closed {
-                return None;
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        if std::mem::take(&mut self.is_too_long) {
+            let problem = RequestProblem::TooLong;
+            self.add(QueueItem::Malformed(MalformedRequest { id: None, problem }));
+        } else if !line.iter().all(u8::is_ascii_whitespace) {
+            self.add(match parse(&line) {
+                Ok(request) => QueueItem::Request {
+                    request,
+                    is_done: false,
+                },
+                Err(malformed) => QueueItem::Malformed(malformed),
+            });
         }
+    }
+
+    fn add(&mut self, item: QueueItem) {
+        if matches!(&item, QueueItem::Request { request, .. } if request.urgent().is_some()) {
+            self.urgent.push_back(self.taken + self.items.len());
+        }
+        self.items.push_back(item);
+    }
+
+    /// Takes the next item.
+    pub fn take(&mut self) -> Option<QueueItem> {
+        let item = self.items.pop_front()?;
+        self.taken += 1;
+        while self
+            .urgent
+            .front()
+            .is_some_and(|number| *number < self.taken)
+        {
+            self.urgent.pop_front();
+        }
+        Some(item)
     }
 
     /// Records that a command of this environment begins.
-    pub fn begin(&self, environment: &str) {
-        let mut state = self.state();
-        let read = state.taken + state.items.len();
-        state.begun.insert(environment.to_owned(), read);
+    pub fn begin(&mut self, environment: &str) {
+        let read = self.taken + self.items.len();
+        match self.begun.get_mut(environment) {
+            Some(begun) => *begun = read,
+            None => drop(self.begun.insert(environment.to_owned(), read)),
+        }
     }
 
     /// Takes the action for the command that runs in this environment: an interrupt or restart that is the next request
     /// for it, or that was read after the command began, even if other requests for it come first.
-    pub fn take_urgent(&self, environment: &str) -> UrgentAction {
-        let mut state = self.state();
-        let QueueState {
+    pub fn take_urgent(&mut self, environment: &str) -> UrgentAction {
+        let Queue {
             items,
             taken,
             urgent,
             begun,
             ..
-        } = &mut *state;
+        } = self;
         let begun = begun.get(environment).copied().unwrap_or_default();
         let is_for_it = |item: &QueueItem| item.waits_for(environment);
         let found = urgent.iter().position(|number| {
@@ -153,86 +146,20 @@ impl Queue {
     }
 }
 
-/// Reads lines into the queue until the input ends.
-pub fn read_lines(mut input: impl BufRead, queue: &Queue) {
-    let mut line = Vec::new();
-    loop {
-        match read_line(&mut input, &mut line) {
-            InputLine::End => return queue.change(|state| state.is_closed = true),
-            InputLine::TooLong => {
-                let problem = RequestProblem::TooLong;
-                queue.push(QueueItem::Malformed(MalformedRequest { id: None, problem }));
-            }
-            InputLine::Whole if line.iter().all(u8::is_ascii_whitespace) => {}
-            InputLine::Whole => queue.push(match parse(&line) {
-                Ok(request) => QueueItem::Request {
-                    request,
-                    is_done: false,
-                },
-                Err(malformed) => QueueItem::Malformed(malformed),
-            }),
-        }
-        line = Vec::new();
-    }
-}
-
-enum InputLine {
-    Whole,
-    TooLong,
-    End,
-}
-
-/// Reads one line without its newline, which the last line may lack.
-fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> InputLine {
-    let mut is_long = false;
-    loop {
-        let available = match input.fill_buf() {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(_) => &[],
-            Ok(available) => available,
-        };
-        if available.is_empty() {
-            return match (is_long, line.is_empty()) {
-                (true, _) => InputLine::TooLong,
-                (false, true) => InputLine::End,
-                (false, false) => InputLine::Whole,
-            };
-        }
-        let end = available.iter().position(|byte| *byte == b'\n');
-        let piece = &available[..end.unwrap_or(available.len())];
-        is_long |= LONGEST_LINE < line.len() + piece.len();
-        if is_long {
-            line.clear();
-        } else {
-            line.extend_from_slice(piece);
-        }
-        let used = end.map_or(available.len(), |end| end + 1);
-        input.consume(used);
-        if end.is_some() {
-            return if is_long {
-                InputLine::TooLong
-            } else {
-                InputLine::Whole
-            };
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// A queue with these requests: environment and command, or environment and `!` with an action.
-    fn queue(requests: &[(&str, &str)]) -> (Queue, UnixStream) {
-        let (wake, waker) = UnixStream::pair().unwrap();
-        let queue = Queue::new(waker);
+    fn queue(requests: &[(&str, &str)]) -> Queue {
+        let mut queue = Queue::default();
         requests
             .iter()
-            .for_each(|(environment, action)| push(&queue, environment, action));
-        (queue, wake)
+            .for_each(|(environment, action)| push(&mut queue, environment, action));
+        queue
     }
 
-    fn push(queue: &Queue, environment: &str, action: &str) {
+    fn push(queue: &mut Queue, environment: &str, action: &str) {
         let request = match action.strip_prefix('!') {
             Some(action) => {
                 serde_json::json!({"type": "control", "environment": environment, "action": action})
@@ -241,58 +168,55 @@ mod tests {
                 serde_json::json!({"type": "command", "environment": environment, "command": action})
             }
         };
-        queue.push(QueueItem::Request {
-            request: parse(request.to_string().as_bytes()).unwrap(),
-            is_done: false,
-        });
+        queue.push(format!("{request}\n").as_bytes());
     }
 
-    fn done(queue: &Queue) -> Option<bool> {
+    fn done(queue: &mut Queue) -> Option<bool> {
         queue
-            .next()
+            .take()
             .map(|item| matches!(item, QueueItem::Request { is_done: true, .. }))
     }
 
     #[test]
     fn the_next_request_for_an_environment_is_urgent_once() {
-        let (queue, _wake) = queue(&[
+        let mut queue = queue(&[
             ("a", "x"),
             ("b", "x"),
             ("a", "!interrupt"),
             ("a", "!restart"),
         ]);
-        assert_eq!(done(&queue), Some(false));
+        assert_eq!(done(&mut queue), Some(false));
         queue.begin("a");
         assert_eq!(queue.take_urgent("b"), UrgentAction::Nothing);
         assert_eq!(queue.take_urgent("a"), UrgentAction::Interrupt);
         assert_eq!(queue.take_urgent("a"), UrgentAction::Restart);
         assert_eq!(queue.take_urgent("a"), UrgentAction::Nothing);
         assert_eq!(
-            [done(&queue), done(&queue), done(&queue)],
+            [done(&mut queue), done(&mut queue), done(&mut queue)],
             [Some(false), Some(true), Some(true)]
         );
     }
 
     #[test]
     fn an_interrupt_overtakes_only_if_it_was_read_after_the_command_began() {
-        let (queue, _wake) = queue(&[("a", "x"), ("a", "y"), ("a", "!interrupt")]);
-        done(&queue);
+        let mut queue = queue(&[("a", "x"), ("a", "y"), ("a", "!interrupt")]);
+        done(&mut queue);
         queue.begin("a");
         assert_eq!(queue.take_urgent("a"), UrgentAction::Nothing);
-        push(&queue, "a", "!restart");
+        push(&mut queue, "a", "!restart");
         assert_eq!(queue.take_urgent("a"), UrgentAction::Restart);
-        done(&queue);
+        done(&mut queue);
         queue.begin("a");
         assert_eq!(queue.take_urgent("a"), UrgentAction::Interrupt);
     }
 
     #[test]
     fn a_request_that_was_taken_is_not_urgent() {
-        let (queue, _wake) = queue(&[("a", "!interrupt"), ("a", "!wait"), ("a", "!restart")]);
+        let mut queue = queue(&[("a", "!interrupt"), ("a", "!wait"), ("a", "!restart")]);
         queue.begin("a");
-        done(&queue);
+        done(&mut queue);
         assert_eq!(queue.take_urgent("a"), UrgentAction::Nothing);
-        done(&queue);
+        done(&mut queue);
         assert_eq!(queue.take_urgent("a"), UrgentAction::Restart);
     }
 }

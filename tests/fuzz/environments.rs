@@ -1,14 +1,13 @@
 //! Input of `serve`, of its environments and their programs, and messages between supervisor and orchestrator.
 
 use std::fs;
-use std::os::unix::net::UnixStream;
 
 use orchestrator::internals::environments::{
     BashRecords, EditorEnvironment, Environment, HostLines, HostMessage, PythonRecords, Response,
     read_program, section,
 };
 use orchestrator::internals::process::reencode;
-use orchestrator::internals::server::{Queue, QueueItem, ServeAction, ServeReply, read_lines};
+use orchestrator::internals::server::{Queue, QueueItem, ServeAction, ServeReply};
 use serde_json::Value;
 
 use crate::files::folder;
@@ -59,14 +58,13 @@ fn serve() {
         ",",
     ];
     fuzz("serve", &words, |bytes| {
-        let (_wake, waker) = UnixStream::pair().unwrap();
-        waker.set_nonblocking(true).unwrap();
-        let queue = Queue::new(waker);
-        read_lines(bytes, &queue);
+        let mut queue = Queue::default();
+        bytes.chunks(64).for_each(|chunk| queue.push(chunk));
+        queue.close();
         queue.begin("bash");
         queue.take_urgent("bash");
         let (mut out, mut count) = (Vec::new(), 0);
-        while let Some(item) = queue.next() {
+        while let Some(item) = queue.take() {
             queue.take_urgent("python");
             answer(&item, &mut out);
             count += 1;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::environments::adhoc::messages::{HostLines, HostMessage};
 use crate::environments::adhoc::{AdhocKind, FoundEnvironment, InvalidProgram, read_program};
-use crate::environments::channel::{Channel, ChannelEvent, is_temporary};
+use crate::environments::channel::{Channel, ChannelEvent, WatchedFds, is_temporary};
 use crate::process::child::ChildProcess;
 use crate::process::{Job, Launcher};
 
@@ -111,7 +111,11 @@ impl HostProcess {
             if !self.channel.is_open() {
                 return Some(HostMessage::Closed);
             }
-            let event = self.channel.wait(None, deadline, wake);
+            let watched = WatchedFds {
+                wake,
+                ..WatchedFds::default()
+            };
+            let event = self.channel.wait(watched, deadline);
             let bytes = self.channel.receive();
             let is_empty = bytes.is_empty();
             self.lines.push(bytes);

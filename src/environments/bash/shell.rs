@@ -119,16 +119,17 @@ impl Shell {
                 return BashWait::Ended(status);
             }
             let ready = self.session.wait(deadline, wake);
-            let is_over = self.session.child.ended().is_some();
-            // Records that were sent before the death count.
             if self.receive() {
                 continue;
             }
+            let is_over = self.session.child.ended().is_some();
             match ready {
+                // Records that were sent before the death count.
+                _ if is_over && self.receive() => {}
                 _ if is_over => return BashWait::Died,
                 ChannelEvent::Woken => return BashWait::Woken,
                 ChannelEvent::TimedOut => return BashWait::TimedOut,
-                ChannelEvent::Ready => {}
+                ChannelEvent::Ready | ChannelEvent::Output => {}
             }
         }
     }
