@@ -15,6 +15,8 @@ use super::text::{FileText, TextLine, shown};
 pub(super) const MAX_LINES: usize = 1000;
 /// Longer lines are remembered by their beginning and a digest; it holds all that is shown of a line.
 const REMEMBERED_BYTES: usize = 8192;
+/// A larger file, or a larger part of a file, is rendered for every screen.
+const MAX_KEPT: usize = 1 << 20;
 
 /// A view of a file.
 #[derive(Debug)]
@@ -34,6 +36,15 @@ pub(super) struct FileView {
     /// Whether the first line may be the last one too; an edit may leave no other.
     is_single: bool,
     seen: SeenView,
+    /// What was last shown, until the view changes.
+    shown: Option<ShownView>,
+}
+
+/// The screen of a view, for the next one with the same text.
+#[derive(Debug)]
+struct ShownView {
+    text: FileText,
+    screen: String,
 }
 
 /// Which match is wanted.
@@ -111,6 +122,7 @@ impl FileView {
             passed: 0,
             is_single: false,
             seen: SeenView::default(),
+            shown: None,
         }
     }
 
@@ -121,9 +133,19 @@ impl FileView {
         effort: &mut CpuBudget,
         screen: &mut String,
     ) -> Result<(), ViewProblem> {
+        if let Some(shown) = self.shown.as_ref().filter(|shown| shown.text == *text) {
+            screen.push_str(&shown.screen);
+            return Ok(());
+        }
         let found = self.find(text, MatchChoice::Index(self.index), effort)?;
+        let before = screen.len();
         self.render(text, &found, screen);
         self.remember(text, &found);
+        let is_small = text.bytes().len().max(screen.len() - before) <= MAX_KEPT;
+        self.shown = is_small.then(|| ShownView {
+            text: text.clone(),
+            screen: screen[before..].to_owned(),
+        });
         Ok(())
     }
 
@@ -134,6 +156,7 @@ impl FileView {
         text: &FileText,
         effort: &mut CpuBudget,
     ) -> Result<(usize, usize), ViewProblem> {
+        self.shown = None;
         let found = self.find(text, MatchChoice::Index(self.index), effort)?;
         let index = match steps {
             0 => found.index,
@@ -178,6 +201,7 @@ impl FileView {
         after: &FileText,
         effort: &mut CpuBudget,
     ) -> bool {
+        self.shown = None;
         if self.seen.lines.is_empty() {
             return true;
         }
