@@ -101,7 +101,7 @@ fn stop(shell: Pid) {
     let begun = Instant::now();
     loop {
         let _ = kill_process(shell, Signal::STOP);
-        // It executes no more code, even if it does not count as stopped yet.
+        // The signal is pending: no further code runs, even if the process is not shown as stopped.
         let status = fs::read_to_string(format!("/proc/{shell}/status")).unwrap_or_default();
         let handled = status_field(&status, "SigIgn:", 16) | status_field(&status, "SigCgt:", 16);
         if handled & INTERRUPT_BIT != 0 || HANDLER_PATIENCE < begun.elapsed() {

@@ -300,6 +300,21 @@ fn a_slow_reader_gets_all_answers() {
     serving.wait().exits(0);
 }
 
+/// More than the pipes hold, in both directions.
+#[test]
+fn all_requests_can_be_sent_before_the_first_answer_is_read() {
+    const REQUESTS: usize = 10_000;
+    let project = Project::new();
+    let mut serving = Serving::unread(&project, &[]);
+    for _ in 0..REQUESTS {
+        serving.send(&command("none", "of them is run"));
+    }
+    serving.close_input();
+    let mut serving = serving.read();
+    assert_eq!(serving.answers().count(), REQUESTS);
+    serving.wait().exits(0);
+}
+
 #[test]
 fn at_the_end_of_input_all_requests_are_answered_and_nothing_is_left() {
     let (project, mut serving) = start();
