@@ -152,6 +152,10 @@ impl ChildSession {
             }
             let count = read(self.child.output(), &mut lock(&self.output));
             is_open = count.map_or_else(|error| is_temporary(&error), |count| 0 < count);
+            // The output of an endless command is always readable.
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return ChannelEvent::TimedOut;
+            }
         }
     }
 
