@@ -7,9 +7,9 @@ use crate::build::checks::ToolResult;
 use crate::build::context::Context;
 use crate::build::kept_files::KEPT_NAMES;
 use crate::build::spec::InputSource;
-use crate::build::spec::inputs::WorkspaceInput;
+use crate::build::spec::inputs::{WorkspaceInput, outermost};
 use crate::cancel::CancelToken;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::events::{Event, KeptRound, MAIN_AGENT, TestTotals};
 use crate::snapshots::objects::{IdsOnly, ObjectId, ObjectStore, UnplacedObjects};
 use crate::snapshots::prune::prune;
@@ -20,7 +20,8 @@ use crate::snapshots::tree::{Tree, TreeNode, changed_paths, read_tree, write_tre
 use crate::state::phase::Phase;
 use crate::state::run::{UsageTotals, timestamp};
 use crate::state::store::{Root, real_path};
-use crate::workspace::Workspace;
+use crate::workspace::snapshot::Snapshot;
+use crate::workspace::{RecordedWalk, Workspace, WorkspaceEntry};
 
 /// The snapshots of a run under way.
 #[derive(Debug)]
@@ -93,6 +94,21 @@ impl AttemptStore {
         Ok((taken, staged.detach()))
     }
 
+    /// Stores durably what a walk over the workspace has found.
+    fn take_walked(
+        &mut self,
+        workspace: &Workspace,
+        walk: &RecordedWalk,
+        cancel: &CancelToken,
+    ) -> Result<TakenSnapshot> {
+        let mut staged = self.store.stage();
+        let taken = self
+            .index
+            .take_walked(workspace, walk, &mut staged, cancel)?;
+        staged.finish()?;
+        Ok(taken)
+    }
+
     /// Stores the workspace durably, so that `undo` can bring it back. It does not become a snapshot.
     pub(crate) fn stash(
         &mut self,
@@ -103,6 +119,29 @@ impl AttemptStore {
         let taken = self.stash_index.take(workspace, &mut staged, cancel)?;
         staged.finish()?;
         Ok(taken.tree)
+    }
+
+    /// Remembers the workspace, to be put back by `put_back`; what the last snapshot or `stash` stored is not copied.
+    pub(crate) fn remember(&self, workspace: &Workspace, root: &Root) -> Result<Snapshot> {
+        Snapshot::take(workspace, &root.path, &|entry| {
+            self.stored_id(entry).is_some()
+        })
+    }
+
+    /// Puts the workspace back as it was. No snapshot may be taken between.
+    pub(crate) fn put_back(&self, snapshot: Snapshot, workspace: &Workspace) -> Result<()> {
+        snapshot.restore(workspace, &|entry| match self.stored_id(entry) {
+            Some(id) => self.store.read(id),
+            None => Err(Error::Bug(format!(
+                "{} is not stored",
+                entry.path.display()
+            ))),
+        })
+    }
+
+    fn stored_id(&self, entry: &WorkspaceEntry) -> Option<ObjectId> {
+        let stashed = self.stash_index.stored_id(entry);
+        stashed.or_else(|| self.index.stored_id(entry))
     }
 
     /// Brings back what `stash` stored, also in another process. Returns what differed. Nothing happens if it is not
@@ -142,10 +181,17 @@ impl AttemptStore {
 
     /// Whether the last snapshot has a file with this content; `hash` is the beginning of its SHA-256.
     pub(crate) fn has_content(&self, path: &str, hash: Option<&String>) -> bool {
-        let Some(TreeNode::File { id, .. }) = self.index.get(Path::new(path)) else {
-            return false;
-        };
-        hash.is_some_and(|hash| id.to_string().starts_with(hash.as_str()))
+        let id = self.content_id(Path::new(path));
+        id.zip(hash)
+            .is_some_and(|(id, hash)| id.to_string().starts_with(hash.as_str()))
+    }
+
+    /// The id of a file's content in the last snapshot, if that is stored.
+    pub(crate) fn content_id(&self, path: &Path) -> Option<ObjectId> {
+        match self.index.get(path) {
+            Some(TreeNode::File { id, .. }) => Some(*id),
+            _ => None,
+        }
     }
 
     pub(crate) fn has(&self, path: &str) -> bool {
@@ -266,7 +312,9 @@ pub(crate) fn taken_in(context: &Context, tree: ObjectId) -> TakenIn {
             .iter()
             .map(|source| copied(source, &root))
             .collect(),
-        protected: protect.map(|input| input.to.to_string()).collect(),
+        protected: outermost(protect)
+            .map(|input| input.to.to_string())
+            .collect(),
     }
 }
 
@@ -287,14 +335,17 @@ fn copied(source: &InputSource, root: &Path) -> CopiedSource {
     }
 }
 
-/// Keeps the workspace after a round of checks. `failure` is a digest of what failed.
+/// Keeps the workspace after a round of checks, as a walk has found it. `failure` is a digest of what failed.
 pub(crate) fn keep_round(
     context: &mut Context,
     results: &[&ToolResult],
     cause: Option<String>,
     failure: Option<String>,
+    walk: &RecordedWalk,
 ) -> Result<()> {
-    let taken = context.attempts.take(&context.workspace, &context.cancel)?;
+    let taken = context
+        .attempts
+        .take_walked(&context.workspace, walk, &context.cancel)?;
     let (retry_count, price_is_known) = (context.state.retry_count, context.price_is_known);
     let phase = if retry_count == 0 {
         Phase::Generating

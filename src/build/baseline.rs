@@ -8,7 +8,6 @@ use crate::build::steps::{CheckRound, first_visible, run_checks};
 use crate::error::Result;
 use crate::events::{Event, MAIN_AGENT};
 use crate::process::Launcher;
-use crate::workspace::snapshot::Snapshot;
 
 /// Runs the checks if this run has a baseline. What they leave behind is undone; a timeout is part of the report.
 pub(crate) fn run_baseline(run: &mut Run) -> Result<()> {
@@ -22,9 +21,14 @@ pub(crate) fn run_baseline(run: &mut Run) -> Result<()> {
     // Its sandbox is set up while the workspace is copied.
     let launcher = run.checks.launcher(first_visible(&context.spec));
     launcher.iter().for_each(Launcher::prepare);
-    let before = Snapshot::take(&context.workspace, &context.root.path)?;
+    let before = context
+        .attempts
+        .remember(&context.workspace, &context.root)?;
     let round = run_checks(run);
-    before.restore(&run.context.workspace)?;
+    let context = &mut run.context;
+    // The store has what was taken in once it is durable.
+    context.saves.wait()?;
+    context.attempts.put_back(before, &context.workspace)?;
     protection::may_have_changed(&mut run.context);
     let round = round?;
     record(&mut run.context, &round)

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::build::checks::reporters::Reporters;
-use crate::build::spec::inputs::{InputKind, Inputs, WorkspaceInput};
+use crate::build::spec::inputs::{InputContent, InputKind, Inputs, WorkspaceInput};
 use crate::cancel::CancelToken;
 use crate::conversation::toolset::ToolEnv;
 use crate::environments::adhoc::FOLDER;
@@ -156,7 +156,11 @@ fn bring(inputs: &[WorkspaceInput], folder: &Path) -> Result<()> {
             InputKind::Link { target } => symlink(target, &path).map_err(failed)?,
             InputKind::File { mode, content, .. } => {
                 made(path.parent().unwrap_or(folder))?;
-                fs::write(&path, content.as_deref().unwrap_or_default()).map_err(failed)?;
+                match content {
+                    InputContent::Held(content) => fs::write(&path, content),
+                    InputContent::Source(source) => fs::copy(source, &path).map(drop),
+                }
+                .map_err(failed)?;
                 fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o777))
                     .map_err(failed)?;
             }

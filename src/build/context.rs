@@ -25,7 +25,7 @@ use crate::workspace::Workspace;
 /// The state of a build, apart from the generator and the checks.
 pub(crate) struct Context {
     pub spec: Spec,
-    pub inputs: Inputs,
+    pub inputs: Arc<Inputs>,
     pub state: RunState,
     pub root: Root,
     /// The root once more, for conversations.

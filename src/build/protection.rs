@@ -7,22 +7,27 @@
 pub(crate) mod guard;
 pub(crate) mod verified;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::OFlags;
 
 use crate::build::context::Context;
 use crate::build::protection::verified::{
-    ProtectedTree, RestoredFiles, entry_of, has_content, is_below, outermost, path_of,
+    PlaceRelation, ProtectedPlaces, ProtectedTree, RestoredFiles, input_at, is_below, path_of,
+    visit_pairs,
 };
-use crate::build::spec::inputs::{InputKind, WorkspaceInput};
+use crate::build::spec::inputs::{InputContent, InputKind, WorkspaceInput, outermost};
+use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
 use crate::regular_file::open_regular_file;
 use crate::workspace::generated::is_in_generated;
 use crate::workspace::safe_path::SafePath;
-use crate::workspace::{EntryKind, Workspace, WorkspaceEntry};
+use crate::workspace::{
+    EntryKind, InputPlacement, RecordStep, RecordedWalk, Workspace, WorkspaceEntry,
+};
 
 /// The mode of a folder that is copied in.
 const FOLDER_MODE: u32 = 0o755;
@@ -31,32 +36,40 @@ const BYTECODE: &str = "__pycache__";
 
 /// Copies the user's files into the workspace.
 pub(crate) fn copy_in(context: &Context, inputs: &[WorkspaceInput]) -> Result<()> {
+    place_all(&context.workspace, inputs, &context.cancel)
+}
+
+/// Puts inputs in their places. They are not durable yet.
+pub(crate) fn place_all(
+    workspace: &Workspace,
+    inputs: &[WorkspaceInput],
+    cancel: &CancelToken,
+) -> Result<()> {
+    let mut placement = workspace.place_inputs();
     inputs.iter().try_for_each(|input| {
-        context
-            .check_cancelled()
-            .and_then(|()| place(&context.workspace, input))
+        let stopped = cancel.requested().map(Error::Stopped);
+        stopped.map_or_else(|| place(&mut placement, input), Err)
     })
 }
 
-fn place(workspace: &Workspace, input: &WorkspaceInput) -> Result<()> {
+fn place(placement: &mut InputPlacement<'_>, input: &WorkspaceInput) -> Result<()> {
     let to = path_of(input);
     match &input.kind {
-        InputKind::Dir => workspace.make_dir(to, FOLDER_MODE),
-        InputKind::Link { target } => workspace.put_link(to, target.as_os_str()),
+        InputKind::Dir => placement.make_dir(to, FOLDER_MODE),
+        InputKind::Link { target } => placement.put_link(to, target.as_os_str()),
         InputKind::File {
             mode,
-            content: Some(content),
+            content: InputContent::Held(content),
             ..
-        } => workspace.put_file(to, &mut &content[..], *mode, false),
+        } => placement.put_file(to, &mut &content[..], *mode),
         InputKind::File {
-            source,
             mode,
-            content: None,
+            content: InputContent::Source(source),
             ..
         } => {
             let mut file = open_regular_file(source, OFlags::NOFOLLOW)
                 .map_err(|error| Error::io("open", source, error))?;
-            workspace.put_file(to, &mut file, *mode, false)
+            placement.put_file(to, &mut file, *mode)
         }
     }
 }
@@ -74,21 +87,20 @@ pub(crate) fn restore(context: &mut Context) -> Result<()> {
         .collect();
     let mut tree = ProtectedTree::read(&context.workspace, &inputs)?;
     let known = context.verified.tree.take();
-    let is_same = known.as_ref().is_some_and(|known| known.is_same(&tree));
-    let done = match is_same {
-        true => RestoredFiles::default(),
-        false => {
-            let wrong = wrong_inputs(&context.workspace, &inputs, known.as_ref(), &tree)?;
-            let foreign = foreign_entries(context, &tree, &writable);
-            let done = repair(&context.workspace, &wrong, &foreign)?;
-            context.verified.is_current = wrong.is_empty() && foreign.is_empty();
-            let wrong: HashSet<&Path> = wrong.iter().map(|input| path_of(input)).collect();
-            tree.entries
-                .retain(|entry| !wrong.contains(entry.path.as_path()));
-            done
-        }
-    };
-    context.verified.is_current |= is_same;
+    let mut done = RestoredFiles::default();
+    let mut is_right = known.as_ref().is_some_and(|known| known.is_same(&tree));
+    if !is_right {
+        let wrong = wrong_inputs(&context.workspace, &inputs, known.as_ref(), &tree)?;
+        let foreign = foreign_entries(context, &tree, &writable);
+        done = repair(&context.workspace, &wrong, &foreign)?;
+        is_right = wrong.is_empty() && foreign.is_empty();
+        let replaced = wrong.iter().map(|input| path_of(input).to_owned());
+        tree.replaced = replaced.collect();
+    }
+    if !is_right {
+        context.verified.whole = None;
+    }
+    context.verified.is_current = is_right;
     context.verified.tree = Some(tree);
     record(context, done)
 }
@@ -99,7 +111,10 @@ fn repair(
     wrong: &[&WorkspaceInput],
     foreign: &[PathBuf],
 ) -> Result<RestoredFiles> {
-    wrong.iter().try_for_each(|input| place(workspace, input))?;
+    let mut placement = workspace.place_inputs();
+    wrong
+        .iter()
+        .try_for_each(|input| place(&mut placement, input))?;
     for path in foreign {
         workspace.remove(path)?;
     }
@@ -133,23 +148,26 @@ fn wrong_inputs<'a>(
     known: Option<&ProtectedTree>,
     tree: &ProtectedTree,
 ) -> Result<Vec<&'a WorkspaceInput>> {
-    let before = known.map(ProtectedTree::by_path).unwrap_or_default();
-    let now = tree.by_path();
-    let is_known = |found: &WorkspaceEntry| {
-        known.is_some_and(|known| known.is_settled(found))
-            && before.get(found.path.as_path()) == Some(&found)
+    let is_known = |was: &WorkspaceEntry, now: &WorkspaceEntry| {
+        was == now
+            && known
+                .is_some_and(|known| known.is_settled(was) && !known.replaced.contains(&was.path))
     };
-    let mut wrong = Vec::new();
-    for input in inputs {
-        let is_right = match entry_of(&now, input) {
-            None => false,
-            Some(found) => is_known(found) || is_as_given(workspace, input, found)?,
-        };
-        if !is_right {
-            wrong.push(*input);
+    let mut is_right = vec![false; inputs.len()];
+    visit_pairs(known, tree, &mut |was, now| {
+        if let Some(now) = now
+            && let Some(index) = input_at(inputs, &now.path)
+        {
+            is_right[index] = was.is_some_and(|was| is_known(was, now))
+                || is_as_given(workspace, inputs[index], now)?;
         }
-    }
-    Ok(wrong)
+        Ok(())
+    })?;
+    let all = inputs.iter().zip(is_right);
+    Ok(all
+        .filter(|(_, is_right)| !is_right)
+        .map(|(input, _)| *input)
+        .collect())
 }
 
 /// The folders that checks may write, of all checks.
@@ -173,7 +191,7 @@ fn is_as_given(
         (
             InputKind::File {
                 mode,
-                content: Some(content),
+                content: InputContent::Held(content),
                 ..
             },
             EntryKind::File { size, mode: now },
@@ -181,7 +199,7 @@ fn is_as_given(
             mode & 0o777 == now & 0o777
                 && found.links == 1
                 && *size == content.len() as u64
-                && has_content(workspace, &found.path, content)?
+                && workspace.has_content(&found.path, content)?
         }
         _ => false,
     })
@@ -201,7 +219,7 @@ fn foreign_entries(context: &Context, tree: &ProtectedTree, writable: &[SafePath
         .filter(|input| input.kind == InputKind::Dir)
         .map(path_of)
         .collect();
-    let is_foreign = |path: &&Path| {
+    let is_foreign = |path: &Path| {
         !given.contains(path)
             && !writable
                 .iter()
@@ -211,14 +229,12 @@ fn foreign_entries(context: &Context, tree: &ProtectedTree, writable: &[SafePath
                 .skip(1)
                 .any(|folder| folders.contains(folder))
     };
-    let paths: BTreeSet<&Path> = tree
-        .entries
-        .iter()
-        .map(|entry| entry.path.as_path())
-        .collect();
     let mut foreign: Vec<PathBuf> = Vec::new();
-    for path in paths.into_iter().filter(is_foreign) {
-        if !foreign.last().is_some_and(|last| path.starts_with(last)) {
+    let mut cursor = tree.cursor();
+    while let Some(entry) = cursor.advance() {
+        let path = entry.path.as_path();
+        let is_in_last = foreign.last().is_some_and(|last| path.starts_with(last));
+        if !is_in_last && is_foreign(path) {
             foreign.push(path.to_owned());
         }
     }
@@ -231,10 +247,11 @@ pub(crate) fn make_ready(context: &Context, index: usize) -> Result<()> {
     let workspace = &context.workspace;
     for folder in writable_folders(context) {
         workspace.remove(Path::new(folder.as_str()))?;
+        let mut placement = workspace.place_inputs();
         let protect = context.inputs.protect.iter();
         protect
             .filter(|input| input.to.starts_with(&folder))
-            .try_for_each(|input| place(workspace, input))?;
+            .try_for_each(|input| place(&mut placement, input))?;
     }
     for folder in &context.spec.checks[index].writable {
         workspace.make_dir(Path::new(folder.path.as_str()), FOLDER_MODE)?;
@@ -250,6 +267,40 @@ pub(crate) fn make_ready(context: &Context, index: usize) -> Result<()> {
 /// To be called when programs may have changed protected files since they were verified.
 pub(crate) fn may_have_changed(context: &mut Context) {
     context.verified.is_current = false;
+    context.verified.whole = None;
+}
+
+/// What is in the workspace, by a walk after which nothing changed. Of folders that tools fill it has only what is directly
+/// in them and in the folder of their programs.
+pub(crate) fn whole_walk(context: &mut Context) -> Result<Rc<RecordedWalk>> {
+    if let Some(walk) = &context.verified.whole {
+        return Ok(Rc::clone(walk));
+    }
+    let walk = Rc::new(walk_all(context)?);
+    context.verified.whole = Some(Rc::clone(&walk));
+    Ok(walk)
+}
+
+fn walk_all(context: &Context) -> Result<RecordedWalk> {
+    let inputs: Vec<&WorkspaceInput> = context.inputs.protect.iter().collect();
+    let mut places = ProtectedPlaces::of(&inputs);
+    context.workspace.record_walk(&mut |entry| {
+        let is_protected = places.locate(&entry.path) != PlaceRelation::Outside;
+        match is_protected || is_recorded(&entry.path) {
+            true => RecordStep::Enter,
+            false => RecordStep::Record,
+        }
+    })
+}
+
+/// Whether snapshots and rules need what is in a folder.
+fn is_recorded(folder: &Path) -> bool {
+    let mut names = folder.iter().rev();
+    match (names.next(), names.next()) {
+        (Some(name), Some(around)) if around == "node_modules" => name == ".bin",
+        (_, Some(around)) => around != "target" && around != ".venv",
+        _ => true,
+    }
 }
 
 /// The protected places that the sandbox makes read-only. The contents of a protected folder are covered by it, so that

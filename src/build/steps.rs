@@ -29,7 +29,6 @@ use crate::state::phase::{Outcome, Phase};
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
 use crate::text::shorten::cut_middle;
-use crate::workspace::snapshot::Snapshot;
 
 /// Bytes of a stream in a line of the log.
 const LOGGED_STREAM: usize = 64 << 10;
@@ -231,7 +230,9 @@ pub(crate) fn run_checks(run: &mut Run) -> Result<CheckRound> {
 pub(crate) fn test(run: &mut Run) -> Result<Outcome> {
     let round = run_checks(run)?;
     let context = &mut run.context;
-    let mut notes = context.rules.notes_on_all(&context.workspace)?.into_iter();
+    let walk = protection::whole_walk(context)?;
+    let notes = context.rules.notes_on_all(&context.workspace, &walk)?;
+    let mut notes = notes.into_iter();
     notes.try_for_each(|note| context.log.note(note))?;
     remember(run, &round);
     keep(&mut run.context, &round)?;
@@ -254,7 +255,8 @@ fn keep(context: &mut Context, round: &CheckRound) -> Result<()> {
             .iter()
             .map(|(index, result)| (&checks[*index], result)),
     );
-    keep_round(context, &results, cause, failure)
+    let walk = protection::whole_walk(context)?;
+    keep_round(context, &results, cause, failure, &walk)
 }
 
 /// Runs a check; one that fails is run again as often as the spec says.
@@ -358,20 +360,22 @@ fn run_visible(run: &mut Run, index: usize) -> Result<ToolResult> {
 
 /// Runs a hidden check. Its files are in the workspace only while it runs, and what it leaves there is undone.
 fn run_hidden(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResult> {
-    let snapshot = Snapshot::take(&run.context.workspace, &run.context.root.path)?;
-    let files = run.context.inputs.hidden[index].clone();
-    // What the store counts as stored is durable before the log relies on it.
-    run.context.saves.wait()?;
+    let context = &mut run.context;
+    // What the store has is durable before the log relies on it.
+    context.saves.wait()?;
+    let tree = context
+        .attempts
+        .stash(&context.workspace, &context.cancel)?;
+    let snapshot = context
+        .attempts
+        .remember(&context.workspace, &context.root)?;
+    let files = context.inputs.hidden[index].clone();
     // A folder that holds other files, too, is not removed after a crash.
     let shared = snapshot.folders();
     let own = files
         .iter()
         .map(|input| input.to.as_str())
         .filter(|path| !shared.contains(Path::new(path)));
-    let context = &mut run.context;
-    let tree = context
-        .attempts
-        .stash(&context.workspace, &context.cancel)?;
     context.log.record_synced(Event::HiddenFilesPlaced {
         agent_id: MAIN_AGENT.into(),
         tool_name: check.name.clone(),
@@ -379,7 +383,8 @@ fn run_hidden(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResu
         tree: Some(tree.to_string()),
     })?;
     let result = protection::copy_in(&run.context, &files).and_then(|()| run_tool(run, index));
-    snapshot.restore(&run.context.workspace)?;
+    let context = &run.context;
+    context.attempts.put_back(snapshot, &context.workspace)?;
     protection::may_have_changed(&mut run.context);
     run.context.log.record(Event::HiddenFilesRemoved {
         agent_id: MAIN_AGENT.into(),

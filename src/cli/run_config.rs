@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::build::build_log::BuildLog;
@@ -36,7 +37,7 @@ const SHORTEST_LOCAL_KEY: usize = 16;
 
 pub(super) struct RunConfig {
     pub spec: Spec,
-    pub inputs: Inputs,
+    pub inputs: Arc<Inputs>,
     /// What the user may not have meant, one line each.
     pub warnings: Vec<String>,
     /// The file of the spec as `state.json` names it: relative to the root if it is inside.
@@ -151,7 +152,7 @@ impl RunConfig {
             host: HostConfig::new(env),
             output: OutputConfig::new(arguments, env),
             spec,
-            inputs,
+            inputs: Arc::new(inputs),
             warnings,
             model,
         })

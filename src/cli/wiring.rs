@@ -142,7 +142,7 @@ pub(super) fn assemble(
     let attempts = AttemptStore::open(root, &opened.state.run_id)?;
     let child_env = child_env(config, resources, root, &cancel)?;
     let model = recorded_model(config, resources, replay, &cancel);
-    let (spec, inputs) = (config.spec.clone(), config.inputs.clone());
+    let (spec, inputs) = (config.spec.clone(), Arc::clone(&config.inputs));
     Ok(Run {
         checks: checks(config, &child_env),
         generator: generator(config, model, &child_env),

@@ -110,8 +110,6 @@ pub(crate) struct ObjectStore {
     path: PathBuf,
     /// The folder above, if this one was made now: its name is durable with the first objects.
     new_in: Option<OwnedFd>,
-    /// Ids that are known to be stored.
-    known: HashSet<ObjectId>,
 }
 
 impl ObjectStore {
@@ -133,7 +131,6 @@ impl ObjectStore {
                 .into(),
             path,
             new_in,
-            known: HashSet::new(),
         };
         store.complete()?;
         Ok(store)
@@ -152,7 +149,6 @@ impl ObjectStore {
                 folder: folder.into(),
                 path,
                 new_in: None,
-                known: HashSet::new(),
             })),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(Error::io("open", &path, errno)),
@@ -196,8 +192,7 @@ impl ObjectStore {
     pub(crate) fn contains(&self, id: ObjectId) -> bool {
         use rustix::fs::Access;
         let name = id.to_string();
-        self.known.contains(&id)
-            || accessat(&self.folder, name, Access::EXISTS, AtFlags::empty()).is_ok()
+        accessat(&self.folder, name, Access::EXISTS, AtFlags::empty()).is_ok()
     }
 
     /// Reads an object; its content is checked against its name.
@@ -223,17 +218,16 @@ impl ObjectStore {
         StagedObjects {
             store: self,
             stage: None,
-            staged: Vec::new(),
+            staged: HashSet::new(),
         }
     }
 
     /// Removes all objects but these. The lock must be held.
     pub(crate) fn keep_only(&mut self, live: &HashSet<ObjectId>) -> Result<()> {
         for name in self.names()? {
-            let Some(id) = ObjectId::parse(&name).filter(|id| !live.contains(id)) else {
+            if ObjectId::parse(&name).is_none_or(|id| live.contains(&id)) {
                 continue;
-            };
-            self.known.remove(&id);
+            }
             match unlinkat(&self.folder, name.as_str(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(Error::io("remove", &self.path.join(name), errno)),
@@ -268,15 +262,14 @@ impl ContentSink for IdsOnly {
 pub(crate) struct StagedObjects<'a> {
     store: &'a mut ObjectStore,
     stage: Option<(String, OwnedFd)>,
-    staged: Vec<ObjectId>,
+    staged: HashSet<ObjectId>,
 }
 
 impl StagedObjects<'_> {
     /// Adds a content, unless it is stored.
     pub(crate) fn add(&mut self, content: &[u8]) -> Result<ObjectId> {
         let id = ObjectId::of(content);
-        if self.store.contains(id) {
-            self.store.known.insert(id);
+        if self.staged.contains(&id) || self.store.contains(id) {
             return Ok(id);
         }
         let name = id.to_string();
@@ -287,8 +280,7 @@ impl StagedObjects<'_> {
         File::from(file)
             .write_all(content)
             .map_err(|error| Error::io("write", &path, error))?;
-        self.staged.push(id);
-        self.store.known.insert(id);
+        self.staged.insert(id);
         Ok(id)
     }
 
@@ -308,15 +300,10 @@ impl StagedObjects<'_> {
 
     /// Makes all added objects durable and gives them their names, durably.
     pub(crate) fn finish(mut self) -> Result<()> {
-        let placed = self.detach().map_or(Ok(()), UnplacedObjects::place);
-        if placed.is_err() {
-            self.forget();
-        }
-        placed
+        self.detach().map_or(Ok(()), UnplacedObjects::place)
     }
 
-    /// The added objects, to be placed by another thread. The store counts them as stored: if placing them fails, it must
-    /// not be used any more.
+    /// The added objects, to be placed by another thread; until then the store does not have them.
     pub(crate) fn detach(&mut self) -> Option<UnplacedObjects> {
         let stage = self.stage.take()?;
         Some(UnplacedObjects {
@@ -324,15 +311,8 @@ impl StagedObjects<'_> {
             path: self.store.path.clone(),
             new_in: self.store.new_in.take(),
             stage,
-            ids: self.staged.clone(),
+            ids: std::mem::take(&mut self.staged),
         })
-    }
-
-    /// Nothing of what was added can be relied on.
-    fn forget(&mut self) {
-        for id in &self.staged {
-            self.store.known.remove(id);
-        }
     }
 }
 
@@ -343,7 +323,7 @@ pub(crate) struct UnplacedObjects {
     path: PathBuf,
     new_in: Option<OwnedFd>,
     stage: (String, OwnedFd),
-    ids: Vec<ObjectId>,
+    ids: HashSet<ObjectId>,
 }
 
 impl UnplacedObjects {
@@ -385,7 +365,6 @@ impl Drop for StagedObjects<'_> {
     /// Removes what was written and never placed.
     fn drop(&mut self) {
         if let Some((name, _)) = self.stage.take() {
-            self.forget();
             let _ = std::fs::remove_dir_all(self.store.path.join(name));
         }
     }

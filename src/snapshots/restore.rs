@@ -34,12 +34,16 @@ pub(crate) fn restore(
     spared: &[&str],
 ) -> Result<Vec<PathBuf>> {
     let mut touched: BTreeSet<&Path> = BTreeSet::new();
+    let mut removed: Option<&Path> = None;
     for path in removals(wanted, now, spared) {
-        if !touched.iter().any(|removed| path.starts_with(removed)) {
+        // What is in a folder comes directly after it.
+        if !removed.is_some_and(|removed| path.starts_with(removed)) {
             workspace.remove(path)?;
             touched.insert(path);
+            removed = Some(path);
         }
     }
+    let mut placement = workspace.place_inputs();
     let mut missing = Vec::new();
     for (path, node) in wanted {
         if now.tree.get(path) == Some(node) {
@@ -47,15 +51,15 @@ pub(crate) fn restore(
         }
         touched.insert(path);
         match node {
-            TreeNode::Folder { mode } => workspace.make_dir(path, *mode)?,
+            TreeNode::Folder { mode } => placement.make_dir(path, *mode)?,
             TreeNode::File { mode, id, .. } => {
                 let content = store.read(*id)?;
-                workspace.put_file(path, &mut &content[..], *mode, false)?;
+                placement.put_file(path, &mut &content[..], *mode)?;
             }
             TreeNode::Link { id } => {
                 use std::os::unix::ffi::OsStrExt;
                 let target = store.read(*id)?;
-                workspace.put_link(path, std::ffi::OsStr::from_bytes(&target))?;
+                placement.put_link(path, std::ffi::OsStr::from_bytes(&target))?;
             }
             TreeNode::Unstored { .. } => missing.push(path.clone()),
         }

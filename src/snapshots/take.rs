@@ -4,9 +4,10 @@
 //! of their list of entries, and large files with that of their content; neither is stored.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
+use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,8 @@ use crate::snapshots::tree::{FolderLines, Tree, TreeNode};
 use crate::text::hex;
 use crate::workspace::generated::is_generated;
 use crate::workspace::{
-    EntryKind, FileTime, OpenedFile, WalkStep, Workspace, WorkspaceEntry, now_of_files,
+    EntryKind, FileTime, OpenedFile, RecordedWalk, WalkStep, Workspace, WorkspaceEntry,
+    now_of_files,
 };
 
 /// The content of a larger file is not stored.
@@ -34,9 +36,9 @@ const BYTECODE: &str = "__pycache__";
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotIndex {
     /// By path. Its bytes are hashed and compared, which is faster than its parts.
-    entries: HashMap<OsString, IndexedEntry>,
+    entries: HashMap<Box<OsStr>, IndexedEntry>,
     /// Counts the snapshots: an entry of an earlier one is gone.
-    generation: u64,
+    generation: u32,
 }
 
 #[derive(Debug)]
@@ -44,16 +46,29 @@ struct IndexedEntry {
     node: TreeNode,
     /// The metadata at that time, if an equal one later means an equal content.
     stamp: Option<FileStamp>,
-    generation: u64,
+    generation: u32,
 }
 
 /// Metadata that changes whenever a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
-    ino: u64,
+    ino: NonZeroU64,
     size: u64,
-    ctime: FileTime,
-    mtime: FileTime,
+    /// Of ctime and mtime, which take less space in two parts.
+    seconds: [i64; 2],
+    nanoseconds: [u32; 2],
+}
+
+impl FileStamp {
+    /// `None` for a file system without inode numbers.
+    fn of(entry: &WorkspaceEntry, size: u64) -> Option<FileStamp> {
+        Some(FileStamp {
+            ino: NonZeroU64::new(entry.ino)?,
+            size,
+            seconds: [entry.ctime.0, entry.mtime.0],
+            nanoseconds: [entry.ctime.1, entry.mtime.1],
+        })
+    }
 }
 
 /// Something that is named in a snapshot and not stored.
@@ -98,7 +113,7 @@ impl SnapshotIndex {
         SnapshotIndex {
             entries: tree
                 .into_iter()
-                .map(|(path, node)| (path.into_os_string(), entry(node)))
+                .map(|(path, node)| (path.into_os_string().into(), entry(node)))
                 .collect(),
             generation: 0,
         }
@@ -109,10 +124,25 @@ impl SnapshotIndex {
         found.map(|entry| &entry.node)
     }
 
+    /// The id of the content of a file that is as a snapshot found and stored it.
+    pub(crate) fn stored_id(&self, entry: &WorkspaceEntry) -> Option<ObjectId> {
+        let known = self.entries.get(entry.path.as_os_str())?;
+        let is_same = match entry.kind {
+            EntryKind::File { size, .. } => {
+                known.stamp.is_some() && known.stamp == FileStamp::of(entry, size)
+            }
+            _ => false,
+        };
+        match known.node {
+            TreeNode::File { id, .. } if is_same => Some(id),
+            _ => None,
+        }
+    }
+
     pub(crate) fn tree(&self) -> Tree {
         let entries = self.entries.iter();
         entries
-            .map(|(path, entry)| (path.into(), entry.node))
+            .map(|(path, entry)| (PathBuf::from(&**path), entry.node))
             .collect()
     }
 
@@ -123,9 +153,37 @@ impl SnapshotIndex {
         sink: &mut dyn ContentSink,
         cancel: &CancelToken,
     ) -> Result<TakenSnapshot> {
+        let begun = workspace.has_reliable_times().then(now_of_files);
+        self.take_visited(workspace, begun, sink, cancel, |visit| {
+            workspace.walk_whole(visit)
+        })
+    }
+
+    /// Takes a snapshot of what a walk has found, after which nothing has changed.
+    pub(crate) fn take_walked(
+        &mut self,
+        workspace: &Workspace,
+        walk: &RecordedWalk,
+        sink: &mut dyn ContentSink,
+        cancel: &CancelToken,
+    ) -> Result<TakenSnapshot> {
+        self.take_visited(workspace, walk.begun(), sink, cancel, |visit| {
+            walk.walk(visit);
+            Ok(())
+        })
+    }
+
+    fn take_visited(
+        &mut self,
+        workspace: &Workspace,
+        begun: Option<FileTime>,
+        sink: &mut dyn ContentSink,
+        cancel: &CancelToken,
+        visit_all: impl FnOnce(&mut dyn FnMut(&WorkspaceEntry) -> WalkStep) -> Result<()>,
+    ) -> Result<TakenSnapshot> {
         self.generation += 1;
         let mut walk = SnapshotWalk {
-            begun: workspace.has_reliable_times().then(now_of_files),
+            begun,
             workspace,
             index: self,
             sink,
@@ -135,7 +193,7 @@ impl SnapshotIndex {
             unstored: Vec::new(),
         };
         let mut failure = None;
-        workspace.walk_whole(&mut |entry| {
+        visit_all(&mut |entry| {
             let stopped = cancel.requested().map(Error::Stopped);
             match stopped.map_or_else(|| walk.visit(entry), Err) {
                 Ok(step) => step,
@@ -308,12 +366,7 @@ impl SnapshotWalk<'_> {
     /// The metadata of a file, if an equal one later means an equal content.
     fn stamp(&self, entry: &WorkspaceEntry, size: u64) -> Option<FileStamp> {
         let is_settled = self.begun.is_some_and(|begun| entry.ctime < begun);
-        is_settled.then_some(FileStamp {
-            ino: entry.ino,
-            size,
-            ctime: entry.ctime,
-            mtime: entry.mtime,
-        })
+        FileStamp::of(entry, size).filter(|_| is_settled)
     }
 
     fn file(
@@ -349,7 +402,11 @@ impl SnapshotWalk<'_> {
                 return Ok(Some(TreeNode::Unstored { mode, size, id }));
             }
         };
-        let mut content = Vec::new();
+        let expected = match entry.kind {
+            EntryKind::File { size, .. } => usize::try_from(size.min(MAX_STORED)).unwrap_or(0),
+            _ => 0,
+        };
+        let mut content = Vec::with_capacity(expected + 1);
         let mut file = file.take(MAX_STORED + 1);
         file.read_to_end(&mut content).map_err(failed)?;
         let size = content.len() as u64;
@@ -393,8 +450,9 @@ impl SnapshotWalk<'_> {
             stamp,
             generation,
         };
-        let path = entry.path.clone().into_os_string();
-        self.index.entries.insert(path, new);
+        self.index
+            .entries
+            .insert(entry.path.as_os_str().into(), new);
     }
 
     fn finish(mut self) -> Result<TakenSnapshot> {
@@ -411,7 +469,7 @@ impl SnapshotWalk<'_> {
         index.entries.retain(|path, entry| {
             let is_there = entry.generation == generation;
             if !is_there && !matches!(entry.node, TreeNode::Folder { .. }) {
-                changed.push(path.into());
+                changed.push(PathBuf::from(&**path));
             }
             is_there
         });

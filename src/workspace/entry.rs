@@ -11,6 +11,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -163,9 +164,10 @@ pub(super) fn open_regular(
 pub(super) fn open_regular_below(
     dir: BorrowedFd<'_>,
     path: &Path,
+    mounts: MountRule,
 ) -> Result<Option<(File, EntryMeta)>, PathError> {
     let flags = READ | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match fs::openat2(dir, path, flags, Mode::empty(), BENEATH) {
+    let file = match fs::openat2(dir, path, flags, Mode::empty(), beneath(mounts)) {
         Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => return Ok(None),
         opened => opened?,
     };
@@ -219,6 +221,36 @@ pub(super) fn unlock(dir: BorrowedFd<'_>, name: &OsStr, more: u32) -> Result<(),
     // fchmod refuses an O_PATH handle; its name under /proc is the same file, whatever happens to the path.
     let name = format!("/proc/self/fd/{}", handle.as_raw_fd());
     fs::chmod(name, Mode::from_raw_mode(found.st_mode & 0o777 | more)).map_err(|_| Errno::ACCESS)
+}
+
+/// The names in a directory, one after the other in one piece of memory.
+#[derive(Debug, Default)]
+pub(super) struct NameList {
+    bytes: Vec<u8>,
+    ranges: Vec<Range<usize>>,
+}
+
+impl NameList {
+    /// Lists at most `limit` names of a directory, sorted.
+    pub(super) fn read(dir: BorrowedFd<'_>, limit: usize) -> Result<NameList, Errno> {
+        let NameList {
+            mut bytes,
+            mut ranges,
+        } = NameList::default();
+        list(dir, |name, _| {
+            let begin = bytes.len();
+            bytes.extend_from_slice(name.as_bytes());
+            ranges.push(begin..bytes.len());
+            ranges.len() < limit
+        })?;
+        ranges.sort_unstable_by(|one, other| bytes[one.clone()].cmp(&bytes[other.clone()]));
+        Ok(NameList { bytes, ranges })
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<&OsStr> {
+        let range = self.ranges.get(index)?.clone();
+        Some(OsStr::from_bytes(&self.bytes[range]))
+    }
 }
 
 /// Lists at most `limit` names of a directory, sorted.
@@ -339,6 +371,13 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);
 
+fn beneath(mounts: MountRule) -> ResolveFlags {
+    match mounts {
+        MountRule::Refuse => BENEATH | ResolveFlags::NO_XDEV,
+        MountRule::ReadOnly => BENEATH,
+    }
+}
+
 fn open_beneath(
     dir: BorrowedFd<'_>,
     name: &OsStr,
@@ -346,10 +385,7 @@ fn open_beneath(
     mounts: MountRule,
 ) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = match mounts {
-        MountRule::Refuse => BENEATH | ResolveFlags::NO_XDEV,
-        MountRule::ReadOnly => BENEATH,
-    };
+    let resolve = beneath(mounts);
     for _ in 0..OPEN_ATTEMPTS {
         match fs::openat2(dir, name, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}

@@ -13,8 +13,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::Error;
 use crate::workspace::entry::{
-    EntryMeta, FileTime, loosen, make_folder, names, open_regular, open_top, read_bounded,
-    read_link, stat_entry,
+    EntryMeta, FileTime, loosen, make_folder, names, open_regular, open_regular_below, open_top,
+    read_bounded, read_link, stat_entry,
 };
 use crate::workspace::path_error::PathError;
 use crate::workspace::resolve::{ResolvedFolder, Resolver};
@@ -107,9 +107,23 @@ impl Workspace {
         }
     }
 
+    /// Whether a file that a walk has found has this content.
+    pub(crate) fn has_content(&self, path: &Path, content: &[u8]) -> Result<bool, Error> {
+        let limit = content.len() as u64;
+        let found = self
+            .open_found_file(path, READING)
+            .and_then(|(file, meta)| read_bounded(file, &meta, limit));
+        match found {
+            Ok(bytes) => Ok(bytes == content),
+            Err(_) => Ok(
+                matches!(self.read_file(path, limit)?, ReadOutcome::File(bytes) if bytes == content),
+            ),
+        }
+    }
+
     /// Opens a regular file of the workspace; an own one that cannot be read is opened up for it.
     pub(crate) fn open_any_file(&self, path: &Path) -> Result<OpenedFile, Error> {
-        match self.open_file(path, SNAPSHOT) {
+        match self.open_found_file(path, SNAPSHOT) {
             Ok((file, _)) => Ok(OpenedFile::Opened(file)),
             Err(PathError::System(Errno::ACCESS)) => Ok(OpenedFile::Unreadable),
             Err(error) if error.is_absent() => Ok(OpenedFile::Missing),
@@ -178,6 +192,18 @@ impl Workspace {
     ) -> Result<(File, EntryMeta), PathError> {
         let (folder, name) = self.parent_of(path, rules)?;
         open_regular(folder.innermost(), name, rules.access, rules.mounts)
+    }
+
+    /// Opens a file that a walk has found to be a regular one: at once, or else by the rules.
+    pub(super) fn open_found_file(
+        &self,
+        path: &Path,
+        rules: CallerRules<'static>,
+    ) -> Result<(File, EntryMeta), PathError> {
+        match open_regular_below(self.top.as_fd(), path, rules.mounts) {
+            Ok(Some(opened)) if plain(path).is_ok() => Ok(opened),
+            _ => self.open_file(path, rules),
+        }
     }
 
     /// Describes what is at `path`, without following a link.

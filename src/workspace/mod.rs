@@ -42,7 +42,9 @@ mod handle;
 pub(crate) mod hidden;
 mod inputs;
 mod path_error;
+mod placement;
 mod project;
+mod recorded_walk;
 mod remove;
 mod resolve;
 mod rules;
@@ -60,8 +62,10 @@ pub(crate) use self::entry::EntryMeta;
 pub(crate) use self::entry::FileTime;
 pub(crate) use self::handle::{OpenedFile, ReadOutcome, Workspace, now_of_files};
 pub(crate) use self::path_error::PathError;
+pub(crate) use self::placement::InputPlacement;
 pub(crate) use self::project::FrozenPaths;
 pub(crate) use self::project::{
     FolderEntry, MAX_FILE_SIZE, ProjectDir, ProjectFolder, ProjectPath, ProjectTarget,
 };
+pub(crate) use self::recorded_walk::{RecordStep, RecordedWalk, WalkCursor};
 pub(crate) use self::walk::{EntryKind, WalkEnd, WalkStep, WorkspaceEntry};

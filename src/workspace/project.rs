@@ -139,7 +139,7 @@ impl ProjectDir {
 
     /// Reads a file of at most `limit` bytes by its path without links.
     pub(crate) fn read_straight(&self, path: &Path, limit: u64) -> Result<Vec<u8>, PathError> {
-        if let Some((file, meta)) = open_regular_below(self.top.as_fd(), path)? {
+        if let Some((file, meta)) = open_regular_below(self.top.as_fd(), path, EDITOR.mounts)? {
             self.require_own_content(&meta)?;
             return read_bounded(file, &meta, limit);
         }

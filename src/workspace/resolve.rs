@@ -168,7 +168,8 @@ impl<'a> Resolver<'a> {
         Ok(handle)
     }
 
-    fn make_folder(&self, dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    /// Opens the folder `name`, and makes it if it is missing; by the rules of inputs whatever is there gives way.
+    pub(super) fn make_folder(&self, dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
         let enter_it = || enter(dir, name, self.rules.access, MountRule::Refuse);
         if self.rules.links != LinkRule::Replace {
             return make_folder(dir, name, 0o777).and_then(|()| enter_it());

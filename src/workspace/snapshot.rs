@@ -1,12 +1,12 @@
 //! A tree remembered, and put back: what a check leaves in the workspace is undone.
 //!
-//! Contents are copied to the root, where the next start finds what a crash left of them. Putting back forces its way
-//! through whatever the check left, and touches nothing that is still as it was. Pipes, sockets and devices are not
+//! Contents that are not stored elsewhere are copied to the root, where the next start finds what a crash left of them.
+//! Putting back forces its way through whatever the check left, and touches nothing that is still as it was. Pipes, sockets and devices are not
 //! brought back, nor is what lies deeper than a walk goes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs::File;
-use std::io;
+use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -17,6 +17,7 @@ use crate::state::store::COPIES;
 use crate::workspace::entry::EntryMeta;
 use crate::workspace::handle::Workspace;
 use crate::workspace::path_error::PathError;
+use crate::workspace::recorded_walk::{RecordedWalk, WalkRecorder};
 use crate::workspace::rules::{Access, SNAPSHOT};
 use crate::workspace::walk::{DEPTH_LIMIT, EntryKind, WalkReach, WalkStep, WorkspaceEntry};
 
@@ -29,95 +30,129 @@ const ALL: WalkReach = WalkReach {
 /// The workspace as it was.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    /// A folder comes before what is in it; the content of entry `n` is the file `n` in `copies`.
-    entries: Vec<WorkspaceEntry>,
+    walk: RecordedWalk,
+    /// The entries whose content is a file in `copies`, named by the index.
+    copied: HashSet<usize>,
     copies: TempDir,
 }
 
 impl Snapshot {
-    /// Remembers everything in the workspace, with copies in `root`. Own files and folders that cannot be read are
-    /// opened up for it.
-    pub(crate) fn take(workspace: &Workspace, root: &Path) -> Result<Snapshot, Error> {
+    /// Remembers everything in the workspace, with copies in `root` of files that are not stored elsewhere. Own files and
+    /// folders that cannot be read are opened up for it.
+    pub(crate) fn take(
+        workspace: &Workspace,
+        root: &Path,
+        is_stored: &dyn Fn(&WorkspaceEntry) -> bool,
+    ) -> Result<Snapshot, Error> {
         let copies = TempDir::with_prefix_in(COPIES, root)
             .map_err(|error| Error::io("make a folder in", root, error))?;
-        let mut entries = Vec::new();
+        let mut recorder = WalkRecorder::new(workspace);
+        let mut copied = HashSet::new();
         let mut failure = None;
-        workspace.walk_far(ALL, &mut |entry| match remember(
-            workspace,
-            entry,
-            &copies.path().join(entries.len().to_string()),
-        ) {
-            Ok(remembered) => {
-                entries.extend(remembered);
-                WalkStep::On
+        workspace.walk_far(ALL, &mut |entry| {
+            if !matches!(entry.kind, EntryKind::File { .. }) || is_stored(entry) {
+                recorder.add(entry);
+                return WalkStep::On;
             }
-            Err(error) => {
-                failure = Some(error);
-                WalkStep::Stop
+            let index = recorder.recorded.len();
+            match remember(workspace, entry, &copies.path().join(index.to_string())) {
+                Ok(Some(remembered)) => {
+                    copied.insert(index);
+                    recorder.add(&remembered);
+                    WalkStep::On
+                }
+                Ok(None) => WalkStep::On,
+                Err(error) => {
+                    failure = Some(error);
+                    WalkStep::Stop
+                }
             }
         })?;
-        failure.map_or(Ok(Snapshot { entries, copies }), Err)
+        let walk = recorder.recorded;
+        failure.map_or(
+            Ok(Snapshot {
+                walk,
+                copied,
+                copies,
+            }),
+            Err,
+        )
     }
 
     /// Returns the folders that there were.
-    pub(crate) fn folders(&self) -> HashSet<&Path> {
-        let folders = self
-            .entries
-            .iter()
-            .filter(|entry| matches!(entry.kind, EntryKind::Dir { .. }));
-        folders.map(|entry| entry.path.as_path()).collect()
+    pub(crate) fn folders(&self) -> HashSet<PathBuf> {
+        let mut folders = HashSet::new();
+        self.walk.walk(&mut |entry| {
+            if matches!(entry.kind, EntryKind::Dir { .. }) {
+                folders.insert(entry.path.clone());
+            }
+            WalkStep::On
+        });
+        folders
     }
 
-    /// Puts the workspace back as it was, durably.
-    pub(crate) fn restore(self, workspace: &Workspace) -> Result<(), Error> {
+    /// Puts the workspace back as it was, durably; `stored` returns the content of files that were not copied.
+    pub(crate) fn restore(
+        self,
+        workspace: &Workspace,
+        stored: &dyn Fn(&WorkspaceEntry) -> Result<Vec<u8>, Error>,
+    ) -> Result<(), Error> {
         let (kept, foreign) = self.compare(workspace)?;
         for path in &foreign {
             workspace.remove(path)?;
         }
-        let mut touched: Vec<&Path> = foreign.iter().map(PathBuf::as_path).collect();
-        for (index, entry) in self.entries.iter().enumerate() {
-            if !kept.contains(&index) {
-                touched.push(&entry.path);
-                put_back(
-                    workspace,
-                    entry,
-                    &self.copies.path().join(index.to_string()),
-                )?;
+        let mut touched = foreign;
+        let mut folders = Vec::new();
+        let mut cursor = self.walk.cursor();
+        while cursor.advance() {
+            let (entry, index) = (cursor.entry(), cursor.index());
+            if matches!(entry.kind, EntryKind::Dir { .. }) {
+                folders.push(entry.clone());
+            }
+            if kept[index] {
+                continue;
+            }
+            touched.push(entry.path.clone());
+            match self.copied.contains(&index) {
+                true => {
+                    let copy = self.copies.path().join(index.to_string());
+                    let mut content =
+                        || File::open(&copy).map_err(|error| Error::io("read", &copy, error));
+                    put_back(workspace, entry, &mut content)?;
+                }
+                false => {
+                    put_back(workspace, entry, &mut || Ok(Cursor::new(stored(entry)?)))?;
+                }
             }
         }
         // From the inside out, since whatever happens in a folder changes its time.
-        self.entries
+        folders
             .iter()
             .rev()
-            .try_for_each(|entry| settle_folder(workspace, entry))?;
-        if touched.is_empty() {
-            Ok(())
-        } else {
-            workspace.settle(touched)
+            .try_for_each(|folder| settle_folder(workspace, folder))?;
+        match touched.is_empty() {
+            true => Ok(()),
+            false => workspace.settle(touched.iter().map(PathBuf::as_path)),
         }
     }
 
-    /// Returns the entries that are still as they were, by index, and the paths of whatever is not.
-    fn compare(&self, workspace: &Workspace) -> Result<(HashSet<usize>, Vec<PathBuf>), Error> {
-        let places: HashMap<&Path, usize> = self
-            .entries
-            .iter()
-            .enumerate()
-            .map(|(index, entry)| (entry.path.as_path(), index))
-            .collect();
-        let (mut kept, mut foreign) = (HashSet::new(), Vec::new());
-        workspace.walk_far(ALL, &mut |now| match places
-            .get(now.path.as_path())
-            .filter(|index| is_same(&self.entries[**index], now))
-        {
-            Some(index) => {
-                kept.insert(*index);
-                WalkStep::On
+    /// Returns which entries are still as they were, and the paths of whatever is not.
+    fn compare(&self, workspace: &Workspace) -> Result<(Vec<bool>, Vec<PathBuf>), Error> {
+        let (mut kept, mut foreign) = (vec![false; self.walk.len()], Vec::new());
+        let mut cursor = self.walk.cursor();
+        let mut is_over = !cursor.advance();
+        workspace.walk_far(ALL, &mut |now| {
+            while !is_over && cursor.entry().path < now.path {
+                is_over = !cursor.advance();
             }
-            None => {
-                foreign.push(now.path.clone());
-                WalkStep::Skip
+            let was = cursor.entry();
+            let is_kept = !is_over && was.path == now.path && is_same(was, now);
+            if is_kept {
+                kept[cursor.index()] = true;
+                return WalkStep::On;
             }
+            foreign.push(now.path.clone());
+            WalkStep::Skip
         })?;
         Ok((kept, foreign))
     }
@@ -129,9 +164,6 @@ fn remember(
     entry: &WorkspaceEntry,
     copy: &Path,
 ) -> Result<Option<WorkspaceEntry>, Error> {
-    if !matches!(entry.kind, EntryKind::File { .. }) {
-        return Ok(Some(entry.clone()));
-    }
     let (mut file, meta) = match workspace.open_file(&entry.path, SNAPSHOT) {
         Ok(opened) => opened,
         Err(PathError::Missing) => return Ok(None),
@@ -179,11 +211,14 @@ fn is_same(was: &WorkspaceEntry, now: &WorkspaceEntry) -> bool {
     }
 }
 
-fn put_back(workspace: &Workspace, entry: &WorkspaceEntry, copy: &Path) -> Result<(), Error> {
+fn put_back<R: io::Read>(
+    workspace: &Workspace,
+    entry: &WorkspaceEntry,
+    content: &mut dyn FnMut() -> Result<R, Error>,
+) -> Result<(), Error> {
     match &entry.kind {
         EntryKind::File { mode, .. } => {
-            let mut content = File::open(copy).map_err(|error| Error::io("read", copy, error))?;
-            workspace.put_file(&entry.path, &mut content, *mode, false)?;
+            workspace.put_file(&entry.path, &mut content()?, *mode, false)?;
         }
         EntryKind::Link { target } => workspace.put_link(&entry.path, target.as_os_str())?,
         EntryKind::Dir { mode } => return workspace.make_dir(&entry.path, *mode),

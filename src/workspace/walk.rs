@@ -3,20 +3,21 @@
 //! Depth and number are bounded, so a tree made to be endless costs little to look at.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::vec;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::workspace::entry::{EntryMeta, FileTime, names, open_folder, read_link, stat_entry};
+use crate::workspace::entry::{FileTime, NameList, open_folder, read_link, stat_entry};
 use crate::workspace::handle::Workspace;
 use crate::workspace::rules::Access;
 
 /// Entries deeper than this many levels are not visited.
-pub(in crate::workspace) const DEPTH_LIMIT: usize = 256;
+pub(super) const DEPTH_LIMIT: usize = 256;
 /// After this many entries a walk ends.
 const ENTRY_LIMIT: usize = 200_000;
 
@@ -72,7 +73,7 @@ pub(crate) enum WalkEnd {
 
 /// How far a walk goes.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::workspace) struct WalkReach {
+pub(super) struct WalkReach {
     pub entries: usize,
     /// Whether own folders that cannot be read are opened up.
     pub access: Access,
@@ -81,8 +82,35 @@ pub(in crate::workspace) struct WalkReach {
 /// A folder on the way from the top to where the walk is.
 struct WalkLevel {
     handle: OwnedFd,
-    path: PathBuf,
-    left: vec::IntoIter<OsString>,
+    /// The length of its path.
+    path_length: usize,
+    names: NameList,
+    next: usize,
+}
+
+impl WorkspaceEntry {
+    /// Something without a name yet.
+    pub(super) fn unknown() -> WorkspaceEntry {
+        WorkspaceEntry {
+            path: PathBuf::new(),
+            kind: EntryKind::Special,
+            ino: 0,
+            links: 0,
+            ctime: (0, 0),
+            mtime: (0, 0),
+        }
+    }
+
+    /// Replaces what follows the first `folder` bytes of the path, which name its folder, by a name.
+    pub(super) fn rename(&mut self, folder: usize, name: &OsStr) {
+        let mut path = mem::take(&mut self.path).into_os_string().into_vec();
+        path.truncate(folder);
+        if folder > 0 {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.as_bytes());
+        self.path = OsString::from_vec(path).into();
+    }
 }
 
 impl Workspace {
@@ -135,7 +163,7 @@ impl Workspace {
         Ok(has_files || walked == WalkEnd::Cut)
     }
 
-    pub(in crate::workspace) fn walk_far(
+    pub(super) fn walk_far(
         &self,
         reach: WalkReach,
         visit: &mut dyn FnMut(&WorkspaceEntry) -> WalkStep,
@@ -146,23 +174,24 @@ impl Workspace {
             .try_clone_to_owned()
             .map_err(|error| Error::io("read", &self.display, error))?;
         let mut levels =
-            vec![level(top, PathBuf::new(), reach.entries).map_err(|e| failed(Path::new(""), e))?];
+            vec![level(top, 0, reach.entries).map_err(|errno| failed(Path::new(""), errno))?];
+        let mut entry = WorkspaceEntry::unknown();
         let mut seen = 0;
         loop {
             let depth = levels.len();
             let Some(innermost) = levels.last_mut() else {
                 return Ok(WalkEnd::Whole);
             };
-            let Some(name) = innermost.left.next() else {
+            let Some(name) = innermost.names.get(innermost.next) else {
                 levels.pop();
                 continue;
             };
-            let path = innermost.path.join(&name);
-            let Some(entry) = entry(innermost, &name, path)
-                .map_err(|errno| failed(&innermost.path.join(&name), errno))?
-            else {
+            innermost.next += 1;
+            entry.rename(innermost.path_length, name);
+            let is_there = describe(innermost.handle.as_fd(), name, &mut entry);
+            if !is_there.map_err(|errno| failed(&entry.path, errno))? {
                 continue;
-            };
+            }
             seen += 1;
             if seen > reach.entries {
                 return Ok(WalkEnd::Cut);
@@ -172,8 +201,8 @@ impl Workspace {
                 WalkStep::On
                     if matches!(entry.kind, EntryKind::Dir { .. }) && depth < DEPTH_LIMIT =>
                 {
-                    let path = entry.path.clone();
-                    let inner = descend(innermost, &name, path, reach, reach.entries - seen);
+                    let length = entry.path.as_os_str().len();
+                    let inner = descend(innermost, name, length, reach, reach.entries - seen);
                     levels.extend(inner.map_err(|errno| failed(&entry.path, errno))?);
                 }
                 WalkStep::On | WalkStep::Skip => {}
@@ -183,21 +212,26 @@ impl Workspace {
 }
 
 /// Lists a folder. One name more than may be visited is read, so that the walk sees that it is cut.
-fn level(handle: OwnedFd, path: PathBuf, room: usize) -> Result<WalkLevel, Errno> {
-    let left = names(handle.as_fd(), room.saturating_add(1))?.into_iter();
-    Ok(WalkLevel { handle, path, left })
+fn level(handle: OwnedFd, path_length: usize, room: usize) -> Result<WalkLevel, Errno> {
+    let names = NameList::read(handle.as_fd(), room.saturating_add(1))?;
+    Ok(WalkLevel {
+        handle,
+        path_length,
+        names,
+        next: 0,
+    })
 }
 
 /// Opens a folder, unless it may not be entered or is none any more.
 fn descend(
     around: &WalkLevel,
     name: &OsStr,
-    path: PathBuf,
+    path_length: usize,
     reach: WalkReach,
     room: usize,
 ) -> Result<Option<WalkLevel>, Errno> {
     match open_folder(around.handle.as_fd(), name, reach.access)
-        .and_then(|handle| level(handle, path, room))
+        .and_then(|handle| level(handle, path_length, room))
     {
         Ok(level) => Ok(Some(level)),
         Err(Errno::ACCESS | Errno::NOENT | Errno::XDEV | Errno::NOTDIR | Errno::LOOP) => Ok(None),
@@ -205,39 +239,31 @@ fn descend(
     }
 }
 
-/// Looks at one name; nothing, if it is gone or may not be looked at.
-fn entry(level: &WalkLevel, name: &OsStr, path: PathBuf) -> Result<Option<WorkspaceEntry>, Errno> {
-    let meta = match stat_entry(level.handle.as_fd(), name) {
+/// Describes what has a name in a folder. False if it is gone or may not be looked at.
+fn describe(
+    folder: BorrowedFd<'_>,
+    name: &OsStr,
+    entry: &mut WorkspaceEntry,
+) -> Result<bool, Errno> {
+    let meta = match stat_entry(folder, name) {
         Ok(Some(meta)) => meta,
-        Ok(None) | Err(Errno::ACCESS) => return Ok(None),
+        Ok(None) | Err(Errno::ACCESS) => return Ok(false),
         Err(errno) => return Err(errno),
     };
-    let kind = match meta.kind {
+    entry.kind = match meta.kind {
         FileType::RegularFile => EntryKind::File {
             size: meta.size,
             mode: meta.mode,
         },
         FileType::Directory => EntryKind::Dir { mode: meta.mode },
-        FileType::Symlink => match read_link(level.handle.as_fd(), name) {
+        FileType::Symlink => match read_link(folder, name) {
             Ok(target) => EntryKind::Link { target },
-            Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
+            Err(Errno::NOENT | Errno::INVAL) => return Ok(false),
             Err(errno) => return Err(errno),
         },
         _ => EntryKind::Special,
     };
-    let EntryMeta {
-        ino,
-        links,
-        ctime,
-        mtime,
-        ..
-    } = meta;
-    Ok(Some(WorkspaceEntry {
-        path,
-        kind,
-        ino,
-        links,
-        ctime,
-        mtime,
-    }))
+    (entry.ino, entry.links) = (meta.ino, meta.links);
+    (entry.ctime, entry.mtime) = (meta.ctime, meta.mtime);
+    Ok(true)
 }

@@ -9,11 +9,9 @@ use std::path::{Path, PathBuf};
 use crate::build::checks::ToolResult;
 use crate::build::checks::problem::CheckProblem;
 use crate::build::context::Context;
-use crate::build::protection::verified::{
-    EntriesByPath, ProtectedTree, VerifiedFiles, entry_of, has_content, is_below, path_of,
-};
-use crate::build::protection::writable_folders;
-use crate::build::spec::inputs::{InputKind, WorkspaceInput};
+use crate::build::protection::verified::{ProtectedTree, input_at, is_below, path_of, visit_pairs};
+use crate::build::protection::{whole_walk, writable_folders};
+use crate::build::spec::inputs::{InputContent, InputKind, WorkspaceInput};
 use crate::error::Result;
 use crate::workspace::safe_path::SafePath;
 use crate::workspace::{EntryKind, Workspace, WorkspaceEntry};
@@ -51,6 +49,7 @@ impl ProtectedGuard {
     /// Reads everything that must not change while this check runs.
     pub(crate) fn begin(context: &mut Context, index: usize) -> Result<ProtectedGuard> {
         let is_current = std::mem::take(&mut context.verified.is_current);
+        context.verified.whole = None;
         let is_common = !context.spec.checks[index].hidden && writable_folders(context).is_empty();
         if is_current && is_common {
             return Ok(ProtectedGuard {
@@ -71,27 +70,37 @@ impl ProtectedGuard {
     }
 
     /// Compares: a check during which something changed has failed, whatever its result.
-    pub(crate) fn end(self, context: &mut Context, result: &mut ToolResult) -> Result<()> {
-        let Some(before) = self.before else {
+    pub(crate) fn end(mut self, context: &mut Context, result: &mut ToolResult) -> Result<()> {
+        let Some(before) = self.before.take() else {
             return Ok(());
         };
-        let after = ProtectedTree::read(&context.workspace, &guarded(context, self.index))?;
-        let is_same = before.is_same(&after);
-        let changed = if is_same {
-            BTreeMap::new()
-        } else {
-            changes(context, self.index, &before, &after)?
+        let after = self.read_after(context)?;
+        let changed = match before.is_same(&after) {
+            true => BTreeMap::new(),
+            false => changes(context, self.index, &before, &after)?,
         };
         if self.is_common {
-            context.verified = VerifiedFiles {
-                tree: Some(before),
-                is_current: is_same,
-            };
+            // Contents were compared where times are not reliable.
+            let is_current = changed.is_empty() && before.has_same_entries(&after);
+            context.verified.is_current = is_current;
+            context.verified.tree = Some(if is_current { after } else { before });
         }
         match changed.is_empty() {
             true => Ok(()),
             false => fail(context, self.index, &changed, result),
         }
+    }
+}
+
+impl ProtectedGuard {
+    /// Walks the workspace as it is now: all of it if this is the last check of the round.
+    fn read_after(&self, context: &mut Context) -> Result<ProtectedTree> {
+        let checks = &context.spec.checks;
+        if checks.iter().any(|check| check.hidden) || self.index + 1 < checks.len() {
+            return ProtectedTree::read(&context.workspace, &guarded(context, self.index));
+        }
+        let walk = whole_walk(context)?;
+        Ok(ProtectedTree::in_walk(walk, &guarded(context, self.index)))
     }
 }
 
@@ -162,17 +171,22 @@ fn changes(
     before: &ProtectedTree,
     after: &ProtectedTree,
 ) -> Result<BTreeMap<PathBuf, ProtectedChange>> {
-    let (earlier, now) = (before.by_path(), after.by_path());
-    let mut changed = folders_moved(before, &now);
-    for input in guarded(context, index) {
-        let Some(was) = entry_of(&earlier, input) else {
-            continue;
+    let inputs = guarded(context, index);
+    let mut changed = BTreeMap::new();
+    visit_pairs(Some(before), after, &mut |was, now| {
+        let Some(was) = was else {
+            return Ok(());
         };
-        let now = entry_of(&now, input);
-        if let Some(change) = compare(&context.workspace, input, before, was, now)? {
+        if now.is_some_and(|now| is_moved(was, now)) {
+            changed.insert(was.path.clone(), ProtectedChange::Touched);
+        }
+        if let Some(index) = input_at(&inputs, &was.path)
+            && let Some(change) = compare(&context.workspace, inputs[index], before, was, now)?
+        {
             changed.insert(was.path.clone(), change);
         }
-    }
+        Ok(())
+    })?;
     let lost: HashSet<PathBuf> = changed
         .iter()
         .filter(|(_, change)| {
@@ -185,21 +199,9 @@ fn changes(
 }
 
 /// A folder of which only the ctime changed was moved and moved back: adding or removing entries changes mtime, too.
-fn folders_moved(
-    before: &ProtectedTree,
-    now: &EntriesByPath<'_>,
-) -> BTreeMap<PathBuf, ProtectedChange> {
-    let is_moved = |was: &WorkspaceEntry, now: &WorkspaceEntry| {
-        let is_same = was.ino == now.ino && was.kind == now.kind && was.mtime == now.mtime;
-        is_same && matches!(was.kind, EntryKind::Dir { .. }) && was.ctime != now.ctime
-    };
-    let moved = before.entries.iter().filter(|was| {
-        now.get(was.path.as_path())
-            .is_some_and(|now| is_moved(was, now))
-    });
-    moved
-        .map(|was| (was.path.clone(), ProtectedChange::Touched))
-        .collect()
+fn is_moved(was: &WorkspaceEntry, now: &WorkspaceEntry) -> bool {
+    let is_same = was.ino == now.ino && was.kind == now.kind && was.mtime == now.mtime;
+    is_same && matches!(was.kind, EntryKind::Dir { .. }) && was.ctime != now.ctime
 }
 
 fn compare(
@@ -225,9 +227,9 @@ fn compare(
             match &input.kind {
                 _ if was == now && before.is_settled(was) => None,
                 InputKind::File {
-                    content: Some(content),
+                    content: InputContent::Held(content),
                     ..
-                } if !has_content(workspace, &now.path, content)? => {
+                } if !workspace.has_content(&now.path, content)? => {
                     Some(ProtectedChange::Rewritten)
                 }
                 _ => (was != now).then_some(ProtectedChange::Touched),

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use super::exclusions::ReservedPaths;
 use super::identity;
 use super::input_error::InputError;
-use super::inputs::{InputKind, Inputs, PlacedInputs, TemplateRound, UserPrompts, WorkspaceInput};
+use super::inputs::{
+    InputContent, InputKind, Inputs, PlacedInputs, TemplateRound, UserPrompts, WorkspaceInput,
+};
 use super::links::exclusion_help;
 use super::model::{GeneratorMode, InputSource, Spec, WritableDir};
 use super::prompts::read_prompts;
@@ -200,7 +202,7 @@ fn read_round(walk: &mut InputWalk<'_>, folder: &Path) -> Result<TemplateRound, 
     for (to, kind) in placed {
         match kind {
             InputKind::File {
-                content: Some(content),
+                content: InputContent::Held(content),
                 ..
             } => files.push((to, content.to_vec())),
             InputKind::Link { .. } => {

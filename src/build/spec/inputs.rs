@@ -3,8 +3,9 @@
 //! Protected and hidden contents are kept in memory, since they are restored from here and must not depend on files
 //! that may change; what is only copied is streamed from its source later.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::source::finding::Finding;
@@ -42,17 +43,63 @@ pub(crate) struct WorkspaceInput {
 pub(crate) enum InputKind {
     Dir,
     File {
-        source: PathBuf,
         /// The permission bits.
         mode: u32,
         sha256: [u8; 32],
-        /// For protected and hidden files.
-        content: Option<Arc<[u8]>>,
+        content: InputContent,
     },
     /// A link that stays inside the folder that was copied.
     Link {
         target: PathBuf,
     },
+}
+
+/// Where the content of a file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum InputContent {
+    /// Of protected, hidden and template files.
+    Held(Arc<[u8]>),
+    /// Of files that are only copied.
+    Source(PathBuf),
+}
+
+/// The input with this path; the inputs are sorted.
+pub(crate) fn find_input<'a>(
+    inputs: &'a [WorkspaceInput],
+    path: &Path,
+) -> Option<&'a WorkspaceInput> {
+    let path = path.as_os_str().as_bytes();
+    let found = inputs.binary_search_by(|input| input.to.as_str().as_bytes().cmp(path));
+    found.ok().map(|index| &inputs[index])
+}
+
+/// Whether an input has this path.
+pub(crate) fn has_input(inputs: &[WorkspaceInput], path: &Path) -> bool {
+    find_input(inputs, path).is_some()
+}
+
+/// The inputs that are not inside a folder of the same list.
+pub(crate) fn outermost<'a>(
+    inputs: impl Iterator<Item = &'a WorkspaceInput>,
+) -> impl Iterator<Item = &'a WorkspaceInput> {
+    let mut folders: HashMap<&Path, &SafePath> = HashMap::new();
+    let mut last: Option<&SafePath> = None;
+    // Inputs are sorted: a folder comes before its contents, usually directly before.
+    inputs.filter(move |input| {
+        if last.is_some_and(|last| input.to.starts_with(last)) {
+            return false;
+        }
+        let around = Path::new(input.to.as_str()).ancestors();
+        if let Some(folder) = around.into_iter().find_map(|folder| folders.get(folder)) {
+            last = Some(folder);
+            return false;
+        }
+        if input.kind == InputKind::Dir {
+            folders.insert(Path::new(input.to.as_str()), &input.to);
+            last = Some(&input.to);
+        }
+        true
+    })
 }
 
 /// One answer of a template: its files, sorted by path.

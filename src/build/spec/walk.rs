@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::exclusions::{ExcludedFiles, InputFilter, ReservedPaths};
 use super::input_error::InputError;
-use super::inputs::{InputKind, PlacedInputs};
+use super::inputs::{InputContent, InputKind, PlacedInputs};
 use super::links::read_link;
 use super::model::InputSource;
 use crate::cancel::CancelToken;
@@ -213,14 +213,16 @@ impl InputWalk<'_> {
         let mut file = open_regular_file(path, OFlags::NOFOLLOW)?;
         let metadata = file.metadata()?;
         let (sha256, content) = match contents {
-            Contents::Streamed => (hash_stream(&mut file)?, None),
+            Contents::Streamed => {
+                let source = InputContent::Source(path.to_owned());
+                (hash_stream(&mut file)?, source)
+            }
             Contents::InMemory => {
                 let content = self.read_into_memory(&mut file, metadata.size())?;
-                (Sha256::digest(&content).into(), Some(content))
+                (Sha256::digest(&content).into(), InputContent::Held(content))
             }
         };
         Ok(InputKind::File {
-            source: path.to_owned(),
             mode: metadata.permissions().mode() & 0o777,
             sha256,
             content,

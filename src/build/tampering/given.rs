@@ -1,87 +1,91 @@
 //! The files that the user gave, by which an unchanged one is recognized.
 
-use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::build::spec::inputs::{InputKind, Inputs, WorkspaceInput};
+use crate::build::spec::inputs::{
+    InputContent, InputKind, Inputs, WorkspaceInput, find_input, has_input,
+};
 use crate::error::Result;
 use crate::workspace::{ReadOutcome, Workspace};
 
-/// A file or link that the user gave.
-pub(super) enum GivenFile {
-    File {
-        sha256: [u8; 32],
-        content: OriginalContent,
-    },
-    Link {
-        target: PathBuf,
-    },
-}
-
-/// Where the content of a given file can be read.
-pub(super) enum OriginalContent {
-    Held(Arc<[u8]>),
-    Source(PathBuf),
-}
-
 /// All given files by their path in the workspace.
-pub(super) fn given_files(inputs: &Inputs) -> HashMap<PathBuf, GivenFile> {
-    let files = inputs
-        .hidden
-        .iter()
-        .flatten()
-        .chain(&inputs.copy)
-        .chain(&inputs.protect);
-    files
-        .filter_map(|input| Some((PathBuf::from(input.to.as_str()), GivenFile::of(input)?)))
-        .collect()
+pub(super) struct GivenFiles {
+    inputs: Arc<Inputs>,
 }
 
-impl GivenFile {
-    fn of(input: &WorkspaceInput) -> Option<GivenFile> {
-        match &input.kind {
-            InputKind::File {
-                sha256,
-                content,
-                source,
-                ..
-            } => Some(GivenFile::File {
-                sha256: *sha256,
-                content: match content {
-                    Some(content) => OriginalContent::Held(content.clone()),
-                    None => OriginalContent::Source(source.clone()),
-                },
-            }),
-            InputKind::Link { target } => Some(GivenFile::Link {
-                target: target.clone(),
-            }),
-            InputKind::Dir => None,
-        }
+/// A file or link that the user gave.
+#[derive(Clone, Copy)]
+pub(super) struct GivenFile<'a>(&'a InputKind);
+
+impl GivenFiles {
+    pub(super) fn new(inputs: Arc<Inputs>) -> GivenFiles {
+        GivenFiles { inputs }
+    }
+
+    /// What was given at this path; a protected file before a copied one, and that before a hidden one.
+    pub(super) fn get(&self, path: &Path) -> Option<GivenFile<'_>> {
+        let hidden = self.inputs.hidden.iter().rev();
+        let mut lists = [&self.inputs.protect, &self.inputs.copy]
+            .into_iter()
+            .chain(hidden);
+        lists.find_map(|list| {
+            let input = find_input(list, path)?;
+            (input.kind != InputKind::Dir).then_some(GivenFile(&input.kind))
+        })
+    }
+
+    /// The paths of all that was given and is not a folder.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let inputs = &*self.inputs;
+        let all = inputs.hidden.iter().flatten();
+        all.chain(&inputs.copy)
+            .chain(&inputs.protect)
+            .filter(|input| input.kind != InputKind::Dir)
+            .map(|input| Path::new(input.to.as_str()))
+    }
+
+    /// Whether this path is restored anyway.
+    pub(super) fn is_protected(&self, path: &Path) -> bool {
+        has_input(&self.inputs.protect, path)
+    }
+
+    /// Whether this is a file of the user's tests, protected or hidden.
+    pub(super) fn is_test(&self, path: &Path) -> bool {
+        let is_file = |list: &Vec<WorkspaceInput>| {
+            find_input(list, path).is_some_and(|input| input.kind != InputKind::Dir)
+        };
+        is_file(&self.inputs.protect) || self.inputs.hidden.iter().any(is_file)
+    }
+}
+
+impl GivenFile<'_> {
+    pub(super) fn is_link(&self) -> bool {
+        matches!(self.0, InputKind::Link { .. })
     }
 
     /// The content as it was given, if it can still be read.
     pub(super) fn content(&self) -> Option<Vec<u8>> {
-        match self {
-            GivenFile::File {
-                content: OriginalContent::Held(content),
+        match self.0 {
+            InputKind::File {
+                content: InputContent::Held(content),
                 ..
             } => Some(content.to_vec()),
-            GivenFile::File {
-                content: OriginalContent::Source(source),
+            InputKind::File {
+                content: InputContent::Source(source),
                 ..
             } => fs::read(source)
                 .ok()
                 .filter(|content| self.has_content(content)),
-            GivenFile::Link { .. } => None,
+            InputKind::Link { .. } | InputKind::Dir => None,
         }
     }
 
     pub(super) fn has_content(&self, bytes: &[u8]) -> bool {
-        matches!(self, GivenFile::File { sha256, .. } if Sha256::digest(bytes)[..] == sha256[..])
+        matches!(self.0, InputKind::File { sha256, .. } if Sha256::digest(bytes)[..] == sha256[..])
     }
 
     /// Whether the workspace still has it at `path`; `link` is the target if there is a link now.
@@ -91,9 +95,9 @@ impl GivenFile {
         path: &Path,
         link: Option<&Path>,
     ) -> Result<bool> {
-        Ok(match self {
-            GivenFile::Link { target } => link == Some(target),
-            GivenFile::File { .. } => {
+        Ok(match self.0 {
+            InputKind::Link { target } => link == Some(target),
+            InputKind::File { .. } | InputKind::Dir => {
                 matches!(workspace.read_file(path, u64::MAX)?, ReadOutcome::File(bytes) if self.has_content(&bytes))
             }
         })

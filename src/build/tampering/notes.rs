@@ -10,7 +10,7 @@ use crate::build::tampering::python;
 use crate::build::tampering::rules::TamperingRules;
 use crate::error::Result;
 use crate::workspace::generated::is_tool_folder;
-use crate::workspace::{EntryKind, ReadOutcome, WalkStep, Workspace, WorkspaceEntry};
+use crate::workspace::{EntryKind, ReadOutcome, RecordedWalk, WalkStep, Workspace, WorkspaceEntry};
 
 const NODE_MODULES: &str = "node_modules";
 /// Programs that `npm` puts on the `PATH` of its scripts.
@@ -36,14 +36,18 @@ impl TamperingRules {
         self.notes(workspace, found)
     }
 
-    /// Notes on everything in the workspace, or deleted from it, that can steer the checks.
-    pub(crate) fn notes_on_all(&self, workspace: &Workspace) -> Result<Vec<String>> {
+    /// Notes on everything that a walk has found, or that was deleted, and can steer the checks.
+    pub(crate) fn notes_on_all(
+        &self,
+        workspace: &Workspace,
+        walk: &RecordedWalk,
+    ) -> Result<Vec<String>> {
         if !self.has_tests {
             return Ok(Vec::new());
         }
-        let given = self.given.keys().filter(|path| self.may_steer(path));
-        let mut found: BTreeSet<PathBuf> = given.cloned().collect();
-        workspace.walk(&mut |entry| {
+        let given = self.given.paths().filter(|path| self.may_steer(path));
+        let mut found: BTreeSet<PathBuf> = given.map(Path::to_owned).collect();
+        walk.walk(&mut |entry| {
             if matches!(entry.kind, EntryKind::Dir { .. }) {
                 return if is_entered(entry) {
                     WalkStep::On
@@ -55,7 +59,7 @@ impl TamperingRules {
                 found.insert(entry.path.clone());
             }
             WalkStep::On
-        })?;
+        });
         self.notes(workspace, found)
     }
 
@@ -145,8 +149,8 @@ impl TamperingRules {
         let is_as_given = match (given, &now) {
             (Some(given), Some(bytes)) => given.has_content(bytes),
             // A given link is either still there, or restored if it is protected.
-            (Some(GivenFile::Link { .. }), None) => true,
-            (Some(GivenFile::File { .. }), None) | (None, _) => false,
+            (Some(given), None) => given.is_link(),
+            (None, _) => false,
         };
         if is_as_given {
             return Ok(None);
@@ -178,7 +182,7 @@ impl TamperingRules {
     fn changed_settings(
         &self,
         kind: ManifestKind,
-        given: Option<&GivenFile>,
+        given: Option<GivenFile<'_>>,
         now: Option<&[u8]>,
         how: &str,
     ) -> Option<String> {

@@ -1,12 +1,13 @@
 //! The rules of a run: which paths are refused, decided by the path alone.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use crate::build::spec::inputs::Inputs;
 use crate::build::spec::{CheckSpec, Spec};
-use crate::build::tampering::given::{GivenFile, given_files};
+use crate::build::tampering::given::GivenFiles;
 use crate::build::tampering::installed;
 use crate::build::tampering::python::{
     self, CUSTOMIZE, PythonModule, PythonRunners, ReservedNames,
@@ -20,9 +21,7 @@ pub(super) const ENTRY_POINTS: &str = "entry_points.txt";
 
 /// What the rules are based on: fixed before anything is generated.
 pub(crate) struct TamperingRules {
-    pub(super) given: HashMap<PathBuf, GivenFile>,
-    /// Files that are restored anyway.
-    pub(super) protected: HashSet<PathBuf>,
+    pub(super) given: GivenFiles,
     pub(super) has_tests: bool,
     pub(super) names: ReservedNames,
     pub(super) tests: TestModules,
@@ -38,7 +37,7 @@ impl TamperingRules {
     /// The rules of a run in `workspace`.
     pub(crate) fn new(
         spec: &Spec,
-        inputs: &Inputs,
+        inputs: &Arc<Inputs>,
         workspace: &Path,
         base: &CallerEnv,
     ) -> TamperingRules {
@@ -54,12 +53,7 @@ impl TamperingRules {
         let ancestors =
             |folder: PathBuf| folder.ancestors().map(Path::to_owned).collect::<Vec<_>>();
         TamperingRules {
-            given: given_files(inputs),
-            protected: inputs
-                .protect
-                .iter()
-                .map(|input| PathBuf::from(input.to.as_str()))
-                .collect(),
+            given: GivenFiles::new(Arc::clone(inputs)),
             has_tests: !inputs.protect.is_empty() || checks.iter().any(|check| check.hidden),
             names: ReservedNames::new(runners, installed),
             tests: TestModules::of(inputs),
@@ -102,7 +96,7 @@ impl TamperingRules {
             return reason;
         }
         let is_namesake = |module| self.tests.has_namesake(module);
-        if !self.tests.paths.contains(path) && modules.iter().any(is_namesake) {
+        if !self.given.is_test(path) && modules.iter().any(is_namesake) {
             return Some("it has the import name of a test module beside it, so it could be imported instead".into());
         }
         refused_start_file(path, is_link, scope).map(str::to_owned)

@@ -9,8 +9,6 @@ use crate::build::tampering::python::{self, ModuleForm, PythonModule};
 /// The modules of protected and hidden tests.
 #[derive(Default)]
 pub(super) struct TestModules {
-    /// Every file of the tests, Python or not.
-    pub(super) paths: HashSet<PathBuf>,
     /// The folders that contain a Python module.
     folders: HashSet<PathBuf>,
     files: HashSet<(PathBuf, String)>,
@@ -35,7 +33,6 @@ impl TestModules {
     }
 
     fn add(&mut self, path: &Path, file_name: &str) {
-        self.paths.insert(path.to_owned());
         let (Some(folder), Some(name)) = (path.parent(), python::module_name(file_name)) else {
             return;
         };

@@ -52,10 +52,10 @@ impl TamperingRules {
             is_package: &is_package,
         };
         for (path, content) in &written {
-            let given = self.given.get(*path);
+            let given = self.given.get(path);
             let is_given = given.is_some_and(|given| given.has_content(content));
             let is_harmless = path.ends_with(ENTRY_POINTS) && !names_entry_points(content);
-            if is_given || is_harmless || self.protected.contains(*path) {
+            if is_given || is_harmless || self.given.is_protected(path) {
                 continue;
             }
             if let Some(rule) = self.refused(path, false, &scope) {

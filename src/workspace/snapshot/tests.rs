@@ -51,9 +51,11 @@ fn tree() -> TestDir {
 fn undone(mischief: impl FnOnce(&TestDir)) {
     let dir = tree();
     let before = picture(&dir);
-    let snapshot = Snapshot::take(&dir.workspace, &std::env::temp_dir()).expect("take");
+    let snapshot = Snapshot::take(&dir.workspace, &std::env::temp_dir(), &|_| false).expect("take");
     mischief(&dir);
-    snapshot.restore(&dir.workspace).expect("restore");
+    snapshot
+        .restore(&dir.workspace, &|_| panic!("copied"))
+        .expect("restore");
     assert_eq!(picture(&dir), before);
     dir.assert_outside_is_whole();
 }
@@ -67,9 +69,9 @@ fn nothing_happened() {
             .expect("stat")
     };
     let before = inode();
-    Snapshot::take(&dir.workspace, &std::env::temp_dir())
+    Snapshot::take(&dir.workspace, &std::env::temp_dir(), &|_| false)
         .expect("take")
-        .restore(&dir.workspace)
+        .restore(&dir.workspace, &|_| panic!("copied"))
         .expect("restore");
     assert_eq!(inode(), before);
 }
@@ -135,10 +137,12 @@ fn a_tree_that_was_locked_before() {
     let dir = tree();
     dir.chmod("pkg/b.py", 0o000);
     dir.chmod("pkg", 0o000);
-    let snapshot = Snapshot::take(&dir.workspace, &std::env::temp_dir()).expect("take");
+    let snapshot = Snapshot::take(&dir.workspace, &std::env::temp_dir(), &|_| false).expect("take");
     dir.chmod("pkg", 0o700);
     fs::remove_dir_all(dir.path("pkg")).expect("rm");
-    snapshot.restore(&dir.workspace).expect("restore");
+    snapshot
+        .restore(&dir.workspace, &|_| panic!("copied"))
+        .expect("restore");
     assert_eq!(dir.mode("pkg"), 0o000);
     dir.chmod("pkg", 0o700);
     dir.chmod("pkg/b.py", 0o600);
@@ -158,9 +162,11 @@ fn pipes_stay_where_they_are_and_go_where_they_are_new() {
         )
     };
     pipe("old");
-    let snapshot = Snapshot::take(&dir.workspace, &std::env::temp_dir()).expect("take");
+    let snapshot = Snapshot::take(&dir.workspace, &std::env::temp_dir(), &|_| false).expect("take");
     pipe("new");
-    snapshot.restore(&dir.workspace).expect("restore");
+    snapshot
+        .restore(&dir.workspace, &|_| panic!("copied"))
+        .expect("restore");
     assert!(dir.path("old").exists() && !dir.path("new").exists());
 }
 
@@ -169,8 +175,31 @@ fn nothing_hides_in_the_deep() {
     let dir = tree();
     let deep = "d/".repeat(256);
     fs::create_dir_all(dir.path(&deep)).expect("mkdir");
-    let snapshot = Snapshot::take(&dir.workspace, &std::env::temp_dir()).expect("take");
+    let snapshot = Snapshot::take(&dir.workspace, &std::env::temp_dir(), &|_| false).expect("take");
     fs::write(dir.path(Path::new(&deep).join("hidden")), "x").expect("write");
-    snapshot.restore(&dir.workspace).expect("restore");
+    snapshot
+        .restore(&dir.workspace, &|_| panic!("copied"))
+        .expect("restore");
     assert!(dir.path(&deep).exists() && !dir.path(Path::new(&deep).join("hidden")).exists());
+}
+
+#[test]
+fn what_is_stored_elsewhere_is_not_copied() {
+    let dir = tree();
+    let before = picture(&dir);
+    let is_stored = |entry: &WorkspaceEntry| entry.path.ends_with("b.py");
+    let root = tempfile::tempdir().expect("tempdir");
+    let snapshot = Snapshot::take(&dir.workspace, root.path(), &is_stored).expect("take");
+    let copies = fs::read_dir(root.path()).expect("list").next();
+    let copies = copies.expect("copies").expect("copies").path();
+    assert_eq!(fs::read_dir(&copies).expect("list").count(), 4);
+    dir.file("pkg/b.py", "other");
+    dir.file("a.py", "other");
+    dir.file("new", "");
+    let stored = |entry: &WorkspaceEntry| {
+        assert!(entry.path.ends_with("b.py"));
+        Ok(b"pkg/b.py".to_vec())
+    };
+    snapshot.restore(&dir.workspace, &stored).expect("restore");
+    assert_eq!(picture(&dir), before);
 }

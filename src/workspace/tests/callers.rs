@@ -289,9 +289,12 @@ fn attempt(caller: Caller, dir: &TestDir, path: &str, attack: impl FnOnce(&TestD
     dir.file(path, "old");
     if caller == Caller::Restore {
         dir.file(path, NEW);
-        let snapshot = Snapshot::take(&dir.workspace, &std::env::temp_dir()).expect("take");
+        let snapshot =
+            Snapshot::take(&dir.workspace, &std::env::temp_dir(), &|_| false).expect("take");
         attack(dir);
-        return snapshot.restore(&dir.workspace).is_ok();
+        return snapshot
+            .restore(&dir.workspace, &|_| panic!("copied"))
+            .is_ok();
     }
     attack(dir);
     match caller {
@@ -369,7 +372,7 @@ fn no_scene_lets_a_caller_read_outside() {
             }
         }
         let copies = tempfile::tempdir().expect("tempdir");
-        let _snapshot = Snapshot::take(&dir.workspace, copies.path()).expect("take");
+        let _snapshot = Snapshot::take(&dir.workspace, copies.path(), &|_| false).expect("take");
         assert!(
             is_hard_link || !holds_precious(copies.path()),
             "{}",
@@ -423,7 +426,7 @@ fn the_editor_alone_reads_what_is_mounted() {
     let project = ProjectDir::open(&dir.path("")).expect("open");
     let viewed = project.read(path).map(|file| file.content);
     let copies = tempfile::tempdir().expect("tempdir");
-    let _snapshot = Snapshot::take(&dir.workspace, copies.path()).expect("take");
+    let _snapshot = Snapshot::take(&dir.workspace, copies.path(), &|_| false).expect("take");
     let is_copied = holds_precious(copies.path());
     unmount(&dir.path("d"));
     assert_eq!((read, is_copied), (ReadOutcome::Other, false));

@@ -145,3 +145,43 @@ fn mounts_are_not_forced() {
     assert_eq!(dir.names(), ["m"]);
     unmount(&dir.path("m"));
 }
+
+#[test]
+fn many_inputs_take_their_places_whatever_is_there() {
+    let dir = TestDir::new();
+    dir.file("a/file", "old");
+    dir.file("a/folder/x", "");
+    fs::hard_link(dir.path("a/file"), dir.path("second")).expect("link");
+    dir.link("b", dir.outside());
+    dir.link("a/out", dir.outside().join("precious"));
+    let mut placement = dir.workspace.place_inputs();
+    let mut put = |path: &str, mode| {
+        let placed = placement.put_file(Path::new(path), &mut path.as_bytes(), mode);
+        placed.expect(path);
+    };
+    put("a/file", 0o640);
+    put("a/folder", 0o600);
+    put("a/out", 0o755);
+    put("b/c/d", 0o4711);
+    put("b/c/e", 0o600);
+    put("top", 0o600);
+    placement
+        .make_dir(Path::new("b/c"), 0o750)
+        .expect("make_dir");
+    placement
+        .put_link(Path::new("b/link"), OsStr::new("c"))
+        .expect("put_link");
+    placement
+        .make_dir(Path::new("locked"), 0o500)
+        .expect("make_dir");
+    let placed = placement.put_file(Path::new("locked/x"), &mut &b"locked/x"[..], 0o600);
+    placed.expect("put_file");
+    assert_eq!(dir.mode("locked"), 0o700);
+    for path in ["a/file", "a/folder", "a/out", "b/c/d", "b/c/e", "top"] {
+        assert_eq!(dir.read(path), path);
+    }
+    let modes = ["a/file", "a/out", "b/c/d", "b/c"].map(|path| dir.mode(path));
+    assert_eq!(modes, [0o640, 0o755, 0o711, 0o750]);
+    assert_eq!(dir.read("second"), "old");
+    dir.assert_outside_is_whole();
+}

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use crate::workspace::rules::Access;
 use crate::workspace::tests::{TestDir, mount, unmount};
 use crate::workspace::walk::WalkReach;
-use crate::workspace::{EntryKind, ReadOutcome, WalkEnd, WalkStep, Workspace};
+use crate::workspace::{EntryKind, ReadOutcome, RecordStep, WalkEnd, WalkStep, Workspace};
 
 fn read(dir: &TestDir, path: &str) -> ReadOutcome {
     dir.workspace.read_file(Path::new(path), 4).expect(path)
@@ -148,4 +148,68 @@ fn what_cannot_be_entered_is_visited() {
         unmount(&dir.path("m"));
         assert_eq!(seen, ["locked", "locked/x", "m"]);
     }
+}
+
+#[test]
+fn a_recorded_walk_is_visited_like_the_tree() {
+    let dir = TestDir::new();
+    for path in ["a", "b/a/x", "b/z", "b.py", "left/out", "skipped/x/y", "z"] {
+        dir.file(path, path);
+    }
+    dir.link("b/up", "../a");
+    let walk = dir
+        .workspace
+        .record_walk(&mut |entry| match entry.path.to_str() {
+            Some("left") => RecordStep::Omit,
+            Some("skipped/x") => RecordStep::Record,
+            _ => RecordStep::Enter,
+        })
+        .expect("walk");
+    let mut seen = Vec::new();
+    walk.walk(&mut |entry| {
+        seen.push(entry.clone());
+        WalkStep::On
+    });
+    let mut expected = Vec::new();
+    dir.workspace
+        .walk(&mut |entry| {
+            let is_in = |name: &str| entry.path.starts_with(name);
+            if !is_in("left") && !is_in("skipped/x/y") {
+                expected.push(entry.clone());
+            }
+            WalkStep::On
+        })
+        .expect("walk");
+    assert_eq!(seen, expected);
+    let mut paths = Vec::new();
+    walk.walk(&mut |entry| {
+        paths.push(entry.path.display().to_string());
+        match entry.path.to_str() {
+            Some("b") => WalkStep::Skip,
+            Some("skipped") => WalkStep::Stop,
+            _ => WalkStep::On,
+        }
+    });
+    assert_eq!(paths, ["a", "b", "b.py", "skipped"]);
+}
+
+#[test]
+fn recorded_walks_are_compared_by_ranges() {
+    let dir = TestDir::new();
+    for path in ["a/x", "b/x", "c/x"] {
+        dir.file(path, path);
+    }
+    let record = || {
+        dir.workspace
+            .record_walk(&mut |_| RecordStep::Enter)
+            .expect("walk")
+    };
+    let before = record();
+    dir.file("b/x", "changed");
+    dir.file("a0", "new");
+    let after = record();
+    let same = |own, other| before.has_same_entries(&[own], (&after, &[other]));
+    assert!(same(0..2, 0..2) && same(4..6, 5..7));
+    assert!(!same(2..4, 3..5) && !same(0..2, 0..1) && !same(0..2, 5..7));
+    assert!(before.has_same_entries(&[0..2, 4..6], (&after, &[0..1, 1..2, 5..7])));
 }

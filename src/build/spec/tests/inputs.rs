@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::Folder;
 use crate::build::spec::collect_inputs;
-use crate::build::spec::inputs::{InputKind, Inputs, WorkspaceInput};
+use crate::build::spec::inputs::{InputContent, InputKind, Inputs, WorkspaceInput};
 use crate::cancel::CancelToken;
 use crate::error::Error;
 
@@ -65,7 +65,7 @@ fn folders_files_and_inner_links_are_taken() {
     assert!(inputs.copy.iter().all(|input| !matches!(
         input.kind,
         InputKind::File {
-            content: Some(_),
+            content: InputContent::Held(_),
             ..
         }
     )));
@@ -99,7 +99,7 @@ fn protected_and_hidden_contents_are_kept_in_memory() {
         (0, vec!["one.txt".to_owned()])
     );
     let InputKind::File {
-        content: Some(content),
+        content: InputContent::Held(content),
         ..
     } = &inputs.protect[0].kind
     else {
@@ -227,7 +227,7 @@ fn a_file_and_a_folder_cannot_share_a_path() {
         .collect("workspace: {protect: [../one.txt, {from: ../two.txt, to: one.txt}]}")
         .unwrap();
     assert!(
-        matches!(&inputs.protect[0].kind, InputKind::File { content: Some(content), .. } if content.as_ref() == b"2")
+        matches!(&inputs.protect[0].kind, InputKind::File { content: InputContent::Held(content), .. } if content.as_ref() == b"2")
     );
 }
 
