@@ -138,6 +138,45 @@ pub mod text {
     pub use crate::text::terminal::rendered;
 }
 
+pub mod trees {
+    use std::path::Path;
+
+    use crate::build::protection::place_all;
+    use crate::build::spec::inputs::Inputs;
+    use crate::build::spec::{collect_inputs, read_spec};
+    use crate::cancel::CancelToken;
+    use crate::error::{Error, Result};
+    use crate::state::store::Root;
+    use crate::workspace::Workspace;
+
+    /// Copies the protected files of a spec into the workspace of a root, as a run does.
+    pub struct TreeCopy {
+        inputs: Inputs,
+        workspace: Workspace,
+        cancel: CancelToken,
+    }
+
+    impl TreeCopy {
+        pub fn open(root: &Path, spec: &Path) -> Result<TreeCopy> {
+            let cancel = CancelToken::never().map_err(|error| Error::Bug(error.to_string()))?;
+            let inputs = collect_inputs(&read_spec(spec, None)?, root, &cancel)?;
+            let root = Root::open(root)?;
+            let workspace = Workspace::open(root.handle(), "workspace", &root.join("workspace"))?;
+            Ok(TreeCopy {
+                inputs,
+                workspace,
+                cancel,
+            })
+        }
+
+        /// Copies them, durably.
+        pub fn copy_in(&self) -> Result<()> {
+            place_all(&self.workspace, &self.inputs.protect, &self.cancel)?;
+            self.workspace.sync()
+        }
+    }
+}
+
 pub mod workflow {
     use std::path::Path;
 
