@@ -112,14 +112,11 @@ pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
     let all = match context.state.phase == Phase::Generating && context.is_already_green() {
         true => WrittenFiles::default(),
         false => {
-            let generator = &mut run.generator;
-            let launcher = run.checks.launcher(first_visible(&context.spec));
             // The sandbox of the first check is set up while the model answers.
-            thread::scope(|scope| {
-                let prepare = move || launcher.iter().for_each(Launcher::prepare);
-                let _ = thread::Builder::new().spawn_scoped(scope, prepare);
-                generator.write(context)
-            })?
+            let launcher = run.checks.launcher(first_visible(&context.spec));
+            let prepare = move || launcher.iter().for_each(Launcher::prepare);
+            run.preparing = thread::Builder::new().spawn(prepare).ok();
+            run.generator.write(context)?
         }
     };
     let unchanged = changes_nothing(context, &all);
@@ -210,6 +207,7 @@ impl CheckRound {
 
 /// All visible checks, then, once they pass, the hidden ones.
 pub(crate) fn run_checks(run: &mut Run) -> Result<CheckRound> {
+    run.finish_preparing();
     protection::may_have_changed(&mut run.context);
     let mut round = CheckRound::default();
     let (hidden, visible): (Vec<usize>, Vec<usize>) =

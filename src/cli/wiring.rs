@@ -146,6 +146,7 @@ pub(super) fn assemble(
     Ok(Run {
         checks: checks(config, &child_env),
         generator: generator(config, model, &child_env),
+        preparing: None,
         first_failure: None,
         recorded,
         context: Context {

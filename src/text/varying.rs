@@ -33,9 +33,10 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         // A summary is centred in its line, so the number of these depends on its length.
         (r"={3,}(?:\[\d+\])?".to_owned(), "==="),
     ];
+    // ASCII classes: those of Unicode take milliseconds to compile.
     rules
         .into_iter()
-        .filter_map(|(pattern, word)| Some((Regex::new(&pattern).ok()?, word)))
+        .filter_map(|(pattern, word)| Some((Regex::new(&format!("(?-u){pattern}")).ok()?, word)))
         .collect()
 });
 

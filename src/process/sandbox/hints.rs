@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use regex::RegexSet;
+use regex::bytes::{RegexSet, RegexSetBuilder};
 
 use super::limits::size;
 use super::policy::{PathAccess, SandboxPolicy};
@@ -139,15 +139,17 @@ struct DenialTable {
 impl DenialTable {
     fn new(patterns: impl Iterator<Item = (DenialKind, String)>) -> DenialTable {
         let (kinds, patterns): (Vec<DenialKind>, Vec<String>) = patterns.unzip();
+        // ASCII classes: those of Unicode take milliseconds to compile.
+        let set = RegexSetBuilder::new(patterns).unicode(false).build();
         DenialTable {
             kinds,
-            set: RegexSet::new(patterns).unwrap_or_default(),
+            set: set.unwrap_or_default(),
         }
     }
 
     fn kind(&self, line: &str) -> Option<DenialKind> {
         self.set
-            .matches(line)
+            .matches(line.as_bytes())
             .iter()
             .next()
             .map(|index| self.kinds[index])
