@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use regex::bytes::{RegexSet, RegexSetBuilder};
+use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
 
 use super::limits::size;
 use super::policy::{PathAccess, SandboxPolicy};
@@ -22,30 +22,40 @@ const SIGNS: [DenialSign; 11] = [
         kind: DenialKind::Write,
         codes: &["EROFS"],
         messages: &["Read-only file system"],
+        words: &[],
         patterns: &[],
     },
     DenialSign {
         kind: DenialKind::Busy,
         codes: &["EBUSY"],
         messages: &["Device or resource busy"],
+        words: &[],
         patterns: &[],
     },
     DenialSign {
         kind: DenialKind::Access,
         codes: &["EACCES"],
         messages: &["Permission denied"],
+        words: &[],
         patterns: &[],
     },
     DenialSign {
         kind: DenialKind::Missing,
         codes: &["ENOENT"],
         messages: &["No such file or directory"],
+        words: &[],
         patterns: &[],
     },
     DenialSign {
         kind: DenialKind::Package,
         codes: &["ENOTCACHED"],
         messages: &[],
+        words: &[
+            "No matching distribution",
+            "offline",
+            "GOPROXY=off",
+            "network was disabled",
+        ],
         patterns: &[
             r"ERROR: No matching distribution found for ",
             r"you're using offline mode \(--offline\)",
@@ -64,6 +74,12 @@ const SIGNS: [DenialSign; 11] = [
             "Name or service not known",
             "nodename nor servname provided, or not known",
         ],
+        words: &[
+            "Could not resolve host",
+            "Failed to connect to",
+            "no such host",
+            "UnknownHostException",
+        ],
         patterns: &[
             r"Could not resolve host(?:name)?[: ]",
             r"Failed to connect to \S+ port \d+.*: Could(?:n't| not) connect to server",
@@ -75,6 +91,13 @@ const SIGNS: [DenialSign; 11] = [
         kind: DenialKind::Processes,
         codes: &[],
         messages: &["Resource temporarily unavailable", "Cannot fork"],
+        words: &[
+            "new thread",
+            "uv_thread_create",
+            "pthread_create",
+            "spawn thread",
+            "native thread",
+        ],
         patterns: &[
             r"RuntimeError: can't start new thread$",
             r"\buv_thread_create\b",
@@ -87,12 +110,19 @@ const SIGNS: [DenialSign; 11] = [
         kind: DenialKind::Space,
         codes: &["ENOSPC"],
         messages: &["No space left on device"],
+        words: &[],
         patterns: &[],
     },
     DenialSign {
         kind: DenialKind::Memory,
         codes: &["ENOMEM"],
         messages: &["Cannot allocate memory"],
+        words: &[
+            "MemoryError",
+            "out of memory",
+            "OutOfMemoryError",
+            "bad_alloc",
+        ],
         patterns: &[
             r"(?:^|\s)MemoryError(?:$|: )",
             r"\bruntime: out of memory",
@@ -105,12 +135,14 @@ const SIGNS: [DenialSign; 11] = [
         kind: DenialKind::FileSize,
         codes: &["EFBIG"],
         messages: &["File too large"],
+        words: &["File size limit"],
         patterns: &[r"(?:^|: )File size limit exceeded"],
     },
     DenialSign {
         kind: DenialKind::Rights,
         codes: &["EPERM"],
         messages: &["Operation not permitted"],
+        words: &["must be superuser", "no new privileges"],
         patterns: &[
             r": must be superuser to ",
             r#"The "no new privileges" flag is set"#,
@@ -127,6 +159,8 @@ struct DenialSign {
     kind: DenialKind,
     codes: &'static [&'static str],
     messages: &'static [&'static str],
+    /// Parts of the patterns: a line that matches one has one of these.
+    words: &'static [&'static str],
     patterns: &'static [&'static str],
 }
 
@@ -155,6 +189,18 @@ impl DenialTable {
             .map(|index| self.kinds[index])
     }
 }
+
+/// What every line with a denial has a part of. The other tables take milliseconds to compile, and most outputs do not
+/// need them.
+static PARTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let parts = SIGNS.iter().flat_map(|sign| {
+        let lower = sign.messages.iter().map(|message| message.to_lowercase());
+        let literal = sign.codes.iter().chain(sign.messages).chain(sign.words);
+        literal.map(|part| (*part).to_owned()).chain(lower)
+    });
+    let parts: Vec<String> = parts.map(|part| regex::escape(&part)).collect();
+    Regex::new(&parts.join("|")).ok()
+});
 
 /// Forms that are an error anywhere in a line.
 static FORMS: LazyLock<DenialTable> = LazyLock::new(|| {
@@ -306,6 +352,10 @@ fn frozen_in(line: &str, policy: &SandboxPolicy) -> Option<(String, String)> {
 }
 
 fn kind_of(line: &str) -> Option<DenialKind> {
+    let has_part = |parts: &Regex| parts.is_match(line.as_bytes());
+    if !PARTS.as_ref().is_some_and(has_part) {
+        return None;
+    }
     let is_comparison = || line.to_lowercase().contains("expected");
     let kind = FORMS
         .kind(line)

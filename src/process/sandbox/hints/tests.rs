@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::denials;
+use super::{SIGNS, denials};
 use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
 fn policy(network: bool) -> SandboxPolicy {
@@ -318,4 +318,17 @@ fn names_in_the_output_are_escaped() {
         !found.contains('\u{1b}') && !found.contains('\u{202e}'),
         "{found}"
     );
+}
+
+#[test]
+fn every_pattern_has_a_part_by_which_lines_are_chosen() {
+    for sign in &SIGNS {
+        for pattern in sign.patterns {
+            let literal = pattern.replace('\\', "");
+            assert!(
+                sign.words.iter().any(|word| literal.contains(word)),
+                "{pattern}"
+            );
+        }
+    }
 }
