@@ -29,6 +29,7 @@ use crate::state::phase::{Outcome, Phase};
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
 use crate::text::shorten::cut_middle;
+use crate::text::varying::compile_patterns;
 
 /// Bytes of a stream in a line of the log.
 const LOGGED_STREAM: usize = 64 << 10;
@@ -112,9 +113,12 @@ pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
     let all = match context.state.phase == Phase::Generating && context.is_already_green() {
         true => WrittenFiles::default(),
         false => {
-            // The sandbox of the first check is set up while the model answers.
+            // The sandbox of the first check is set up while the model answers, and what reads a failure.
             let launcher = run.checks.launcher(first_visible(&context.spec));
-            let prepare = move || launcher.iter().for_each(Launcher::prepare);
+            let prepare = move || {
+                launcher.iter().for_each(Launcher::prepare);
+                compile_patterns();
+            };
             run.preparing = thread::Builder::new().spawn(prepare).ok();
             run.generator.write(context)?
         }
