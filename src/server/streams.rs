@@ -169,7 +169,7 @@ impl Output {
             OutputKind::NonBlocking => write(&self.fd, bytes),
             OutputKind::Socket => send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
             OutputKind::Other => {
-                // A writable pipe has room for so much.
+                // A pipe that is writable takes at least so many bytes.
                 let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
                 match poll(&mut fds, Some(&Timespec::default()))? {
                     0 => Err(Errno::AGAIN),
