@@ -27,7 +27,7 @@ use crate::process::sandbox::probe::ProbeResult;
 use crate::snapshots::pending_apply::refuse_unfinished_apply;
 use crate::state::phase::Phase;
 use crate::state::run::RunState;
-use crate::state::store::Root;
+use crate::state::store::{LoadedState, Root};
 
 /// Runs the command to its end.
 pub(super) fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {
@@ -119,9 +119,11 @@ fn drive(
     let started = record_repair(&run.context.log, repair.unwrap_or_default())
         .and_then(|()| start(&config, sandbox, &mut run, fresh));
     if is_new && let Err(error) = started {
-        // No state was saved, so the run does not exist, and its log goes too.
-        let _ = std::fs::remove_file(&log_file);
-        let _ = std::fs::remove_dir_all(log_file.with_extension(""));
+        // Without a saved state the run does not exist, and its log goes too.
+        if !is_saved(&run.context) {
+            let _ = std::fs::remove_file(&log_file);
+            let _ = std::fs::remove_dir_all(log_file.with_extension(""));
+        }
         config.host.remove_caches();
         return Err(error);
     }
@@ -136,6 +138,14 @@ fn drive(
     let outcome = conclude(&config, &mut run, result);
     console.finish();
     Ok(outcome.already_shown())
+}
+
+/// Whether `state.json` is of this run: what failed may be the sync after it was replaced.
+fn is_saved(context: &Context) -> bool {
+    match context.root.load() {
+        Ok(LoadedState::Build(state)) => state.run_id == context.state.run_id,
+        _ => false,
+    }
 }
 
 /// Records the start, saves the state, and after a crash completes what it interrupted.
