@@ -296,8 +296,7 @@ pub(crate) fn keep_taken_in(context: &mut Context) -> Result<()> {
     context.saves.begin(move || {
         objects.map_or(Ok(()), UnplacedObjects::place)?;
         records.save_taken_in(&taken_in)
-    });
-    Ok(())
+    })
 }
 
 /// What the spec takes in, with the tree that it made.

@@ -78,7 +78,7 @@ fn fill(context: &mut Context) -> Result<()> {
     let workspace = context.open_workspace()?;
     context
         .saves
-        .begin(move || workspace.settle(given.iter().map(PathBuf::as_path)));
+        .begin(move || workspace.settle(given.iter().map(PathBuf::as_path)))?;
     keep_taken_in(context)
 }
 

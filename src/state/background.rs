@@ -1,5 +1,6 @@
 //! Saves that go on beside the run.
 
+use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use crate::error::{Error, Result};
@@ -11,13 +12,19 @@ pub(crate) struct BackgroundSave {
 }
 
 impl BackgroundSave {
-    /// Begins work. After an error nothing further is done, and `wait` returns it.
-    pub(crate) fn begin(&mut self, work: impl FnOnce() -> Result<()> + Send + 'static) {
+    /// Begins work. After an error in it nothing further is done, and `wait` returns it.
+    pub(crate) fn begin(
+        &mut self,
+        work: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<()> {
         let earlier = self.running.take();
-        self.running = Some(thread::spawn(move || {
+        let begun = thread::Builder::new().name("save".into()).spawn(move || {
             earlier.map_or(Ok(()), join)?;
             work()
-        }));
+        });
+        self.running =
+            Some(begun.map_err(|error| Error::io("start", Path::new("a thread"), error))?);
+        Ok(())
     }
 
     /// Whether something is not done yet.

@@ -11,7 +11,7 @@ mod read;
 mod tests;
 
 use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -171,15 +171,24 @@ impl Journal {
             );
             return Err(Error::io("keep", &self.path, changed));
         }
+        if let Err(error) = self.sync_name().and_then(|()| self.sync_lines()) {
+            self.failed_sync = Some(error.raw_os_error().unwrap_or_default());
+            return Err(Error::io("sync", &self.path, error));
+        }
+        Ok(())
+    }
+
+    fn sync_name(&mut self) -> io::Result<()> {
         if !self.has_durable_name {
-            fsync(&self.logs).map_err(|error| Error::io("sync", &self.path, error))?;
+            fsync(&self.logs)?;
             self.has_durable_name = true;
         }
+        Ok(())
+    }
+
+    fn sync_lines(&mut self) -> io::Result<()> {
         if self.synced_length < self.length {
-            if let Err(error) = self.file.sync_data() {
-                self.failed_sync = Some(error.raw_os_error().unwrap_or_default());
-                return Err(Error::io("sync", &self.path, error));
-            }
+            self.file.sync_data()?;
             self.synced_length = self.length;
         }
         Ok(())

@@ -253,8 +253,7 @@ impl Root {
     ) -> Result<()> {
         self.replace_state(&updated(state)?)?;
         let root = self.share();
-        background.begin(move || root.sync());
-        Ok(())
+        background.begin(move || root.sync())
     }
 
     /// Replaces `state.json` durably in the background.
@@ -267,8 +266,7 @@ impl Root {
         background.begin(move || {
             root.replace_state(&text)?;
             root.sync()
-        });
-        Ok(())
+        })
     }
 
     /// The same directory, for another thread. Only builds need it, and they have no spare file.
