@@ -21,20 +21,22 @@
 )]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
 
-use chrono::DateTime;
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
+#[path = "support/model.rs"]
+mod model;
+#[path = "support/run.rs"]
+mod run;
 mod support;
 
+use model::{Server, streamed};
+use run::{peak, state, times};
 use support::{Pairs, cost};
 
 /// The column of names in the table.
@@ -165,6 +167,11 @@ impl Script {
     }
 }
 
+/// A call of `true`.
+fn repeated_answer() -> Vec<u8> {
+    Script::calling("true").answers(1).pop().unwrap()
+}
+
 /// A root in agent mode.
 struct Project {
     folder: TempDir,
@@ -185,7 +192,8 @@ impl Project {
             "generator": generator,
         });
         fs::write(root.join("spec.yaml"), spec.to_string()).unwrap();
-        let server = Server::start();
+        // Without prepared answers it repeats a call, for the baseline.
+        let server = Server::start(repeated_answer());
         Project { folder, server }
     }
 
@@ -222,41 +230,20 @@ impl Project {
 
     fn assert_done(&self) {
         let left = self.server.answers.lock().unwrap().len();
-        assert_eq!((self.state()["state"].as_str(), left), (Some("SUCCESS"), 0));
-    }
-
-    fn state(&self) -> Value {
-        serde_json::from_slice(&fs::read(self.root().join("state.json")).unwrap()).unwrap()
+        let state = state(&self.root());
+        assert_eq!((state["state"].as_str(), left), (Some("SUCCESS"), 0));
     }
 
     /// The peak memory of a run.
     fn peak(&self, turns: usize, script: &Script) -> f64 {
-        let mut child = self.command(turns, script).spawn().unwrap();
-        let status = format!("/proc/{}/status", child.id());
-        let mut peak = String::new();
-        while child.try_wait().unwrap().is_none() {
-            let text = fs::read_to_string(&status).unwrap_or_default();
-            peak = text
-                .lines()
-                .find_map(|line| line.strip_prefix("VmHWM:"))
-                .map_or(peak, str::to_owned);
-            thread::sleep(Duration::from_millis(1));
-        }
+        let (peak, _) = peak(&mut self.command(turns, script));
         self.assert_done();
-        peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+        peak
     }
 
     /// The time of a turn in the first ten and in the last ten of a long run.
     fn first_and_last(&self) -> (f64, f64) {
-        let log = format!("logs/{}.log", self.state()["run_id"].as_str().unwrap());
-        let text = fs::read_to_string(self.root().join(log)).unwrap();
-        let lines = text
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let begun: Vec<DateTime<_>> = lines
-            .filter(|line| line["event"] == "ModelRequested")
-            .map(|line| DateTime::parse_from_rfc3339(line["ts"].as_str().unwrap()).unwrap())
-            .collect();
+        let begun = times(&self.root(), |line| line["event"] == "ModelRequested");
         let mean = |from: usize| (begun[from + 10] - begun[from]).num_milliseconds() as f64 / 10.0;
         // The first call starts bash.
         (mean(1), mean(LONG - 10))
@@ -283,6 +270,7 @@ impl Floor {
             .create(true)
             .open(folder.path().join("log"))
             .unwrap();
+        let (stream, request) = server.connect();
         let mut shell = Command::new("bash")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -294,9 +282,9 @@ impl Floor {
             commands: shell.stdin.take().unwrap(),
             replies: BufReader::new(shell.stdout.take().unwrap()),
             shell,
-            stream: TcpStream::connect(server.address).unwrap(),
-            request: server.request.lock().unwrap().clone(),
-            answer: Script::calling("true").answers(1).pop().unwrap(),
+            stream,
+            request,
+            answer: repeated_answer(),
         }
     }
 
@@ -328,60 +316,6 @@ impl Drop for Floor {
     }
 }
 
-/// A model that gives prepared answers; without any it repeats a call, for the baseline.
-struct Server {
-    address: SocketAddr,
-    /// Newest first.
-    answers: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// The last request, head and body.
-    request: Arc<Mutex<Vec<u8>>>,
-}
-
-impl Server {
-    fn start() -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Server {
-            address: listener.local_addr().unwrap(),
-            answers: Arc::default(),
-            request: Arc::default(),
-        };
-        let (answers, request) = (server.answers.clone(), server.request.clone());
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (answers, request) = (answers.clone(), request.clone());
-                thread::spawn(move || serve(&stream, &answers, &request));
-            }
-        });
-        server
-    }
-}
-
-/// Answers on one connection until its other end is closed.
-fn serve(
-    stream: &TcpStream,
-    answers: &Mutex<Vec<Vec<u8>>>,
-    seen: &Mutex<Vec<u8>>,
-) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut reader = BufReader::new(stream);
-    let repeated = Script::calling("true").answers(1).pop().unwrap();
-    loop {
-        let (mut request, mut length) = (String::new(), 0);
-        while !request.ends_with("\r\n\r\n") {
-            let begin = request.len();
-            if reader.read_line(&mut request)? == 0 {
-                return Ok(());
-            }
-            let value = request[begin..].strip_prefix("content-length:");
-            length = value.map_or(length, |value| value.trim().parse().unwrap());
-        }
-        reader.by_ref().take(length).read_to_string(&mut request)?;
-        *seen.lock().unwrap() = request.into_bytes();
-        let answer = answers.lock().unwrap().pop();
-        (&mut &*stream).write_all(answer.as_ref().unwrap_or(&repeated))?;
-    }
-}
-
 /// A streamed answer with this text, and with a call of bash with these arguments.
 fn answer(text: &str, call: Option<(usize, &str)>) -> Vec<u8> {
     let mut events = vec![
@@ -408,13 +342,5 @@ fn answer(text: &str, call: Option<(usize, &str)>) -> Vec<u8> {
     };
     events.push(json!({"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 9}}));
     events.push(json!({"type": "message_stop"}));
-    let body: String = events
-        .iter()
-        .map(|event| format!("data: {event}\n\n"))
-        .collect();
-    let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    (head + &body).into_bytes()
+    streamed(&events)
 }

@@ -24,22 +24,25 @@
 )]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::Duration;
 
-use chrono::DateTime;
 use orchestrator::internals::cancel::CancelToken;
 use orchestrator::internals::process::{self, Job, Launcher};
-use serde_json::Value;
+use serde_json::json;
 use tempfile::TempDir;
 
+#[path = "support/model.rs"]
+mod model;
+#[path = "support/run.rs"]
+mod run;
 mod support;
 
+use model::{Server, streamed};
+use run::{peak, state, times};
 use support::{Pairs, cost};
 
 /// The column of names in the table.
@@ -64,11 +67,15 @@ fn main() {
         .filter(|(_, place)| place.is_dir())
     {
         iterations(&format!("template, {name}"), place, None);
-        iterations(&format!("http, {name}"), place, Some(&Server::start()));
+        iterations(
+            &format!("http, {name}"),
+            place,
+            Some(&Server::start(answer())),
+        );
     }
     println!("\nMB{HEAD}");
-    peak("template", disk, None);
-    peak("http", disk, Some(&Server::start()));
+    peaks("template", disk, None);
+    peaks("http", disk, Some(&Server::start(answer())));
 }
 
 /// Cold start, `status` and the supervisor, each against a plain `/bin/true`.
@@ -147,7 +154,7 @@ fn iterations(name: &str, place: &Path, server: Option<&Server>) {
     growth.print(NAME_WIDTH, &format!("growth, {name}: 41-50 / 1-10"), "");
 }
 
-fn peak(name: &str, place: &Path, server: Option<&Server>) {
+fn peaks(name: &str, place: &Path, server: Option<&Server>) {
     let project = Project::new(place, server);
     let mut peaks = Pairs::default();
     for _ in 0..3 {
@@ -225,45 +232,25 @@ impl Project {
 
     fn run(&self, retries: usize) {
         finish(&mut self.build(retries));
-        assert_eq!(self.state()["retry_count"], retries, "{}", self.state());
-    }
-
-    fn state(&self) -> Value {
-        serde_json::from_slice(&fs::read(self.root().join("state.json")).unwrap()).unwrap()
+        assert_eq!(
+            state(&self.root())["retry_count"],
+            retries,
+            "{}",
+            state(&self.root())
+        );
     }
 
     /// The peak memory of a run.
     fn peak(&self, retries: usize) -> f64 {
-        let mut child = self
-            .build(retries)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let status = format!("/proc/{}/status", child.id());
-        let mut peak = String::new();
-        while child.try_wait().unwrap().is_none() {
-            let text = fs::read_to_string(&status).unwrap_or_default();
-            peak = text
-                .lines()
-                .find_map(|line| line.strip_prefix("VmHWM:"))
-                .map_or(peak, str::to_owned);
-            thread::sleep(Duration::from_millis(1));
-        }
-        peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+        let mut command = self.build(retries);
+        peak(command.stdout(Stdio::null()).stderr(Stdio::null())).0
     }
 
     /// The time of an iteration in the first ten and in the last ten of the last run with many retries.
     fn first_and_last(&self) -> (f64, f64) {
-        let log = format!("logs/{}.log", self.state()["run_id"].as_str().unwrap());
-        let text = fs::read_to_string(self.root().join(log)).unwrap();
-        let lines = text
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let begun: Vec<DateTime<_>> = lines
-            .filter(|line| line["event"] == "TransitionOccurred" && line["to_state"] == "TESTING")
-            .map(|line| DateTime::parse_from_rfc3339(line["ts"].as_str().unwrap()).unwrap())
-            .collect();
+        let begun = times(&self.root(), |line| {
+            line["event"] == "TransitionOccurred" && line["to_state"] == "TESTING"
+        });
         let mean = |from: usize| (begun[from + 10] - begun[from]).num_milliseconds() as f64 / 10.0;
         (mean(0), mean(MANY - 10))
     }
@@ -343,77 +330,18 @@ impl Floor {
     }
 }
 
-/// A model that always gives the same answer.
-struct Server {
-    address: SocketAddr,
-    /// The last request, head and body.
-    request: Arc<Mutex<Vec<u8>>>,
-}
-
-impl Server {
-    fn start() -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Server {
-            address: listener.local_addr().unwrap(),
-            request: Arc::default(),
-        };
-        let request = server.request.clone();
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let request = request.clone();
-                thread::spawn(move || serve(&stream, &request));
-            }
-        });
-        server
-    }
-
-    fn connect(&self) -> (TcpStream, Vec<u8>) {
-        (
-            TcpStream::connect(self.address).unwrap(),
-            self.request.lock().unwrap().clone(),
-        )
-    }
-}
-
-/// Answers on one connection until its other end is closed.
-fn serve(stream: &TcpStream, seen: &Mutex<Vec<u8>>) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let (mut reader, answer) = (BufReader::new(stream), answer());
-    loop {
-        let (mut request, mut length) = (String::new(), 0);
-        while !request.ends_with("\r\n\r\n") {
-            let begin = request.len();
-            if reader.read_line(&mut request)? == 0 {
-                return Ok(());
-            }
-            let value = request[begin..].strip_prefix("content-length:");
-            length = value.map_or(length, |value| value.trim().parse().unwrap());
-        }
-        reader.by_ref().take(length).read_to_string(&mut request)?;
-        *seen.lock().unwrap() = request.into_bytes();
-        (&mut &*stream).write_all(&answer)?;
-    }
-}
-
+/// The answer of the model: one file.
 fn answer() -> Vec<u8> {
-    let text = r#"<file path=\"answer.txt\">\n42\n</file>\n"#;
-    let events = [
-        r#""message_start","message":{"usage":{"input_tokens":9,"output_tokens":1}}"#,
-        r#""content_block_start","index":0,"content_block":{"type":"text","text":""}"#,
-        &format!(
-            r#""content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{text}"}}"#
-        ),
-        r#""content_block_stop","index":0"#,
-        r#""message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}"#,
-        r#""message_stop""#,
-    ];
-    let body: String = events
-        .iter()
-        .map(|event| format!("data: {{\"type\":{event}}}\n\n"))
-        .collect();
-    let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    (head + &body).into_bytes()
+    let text = "<file path=\"answer.txt\">\n42\n</file>\n";
+    let block = json!({"type": "text", "text": ""});
+    let delta = json!({"type": "text_delta", "text": text});
+    let message = json!({"usage": {"input_tokens": 9, "output_tokens": 1}});
+    streamed(&[
+        json!({"type": "message_start", "message": message}),
+        json!({"type": "content_block_start", "index": 0, "content_block": block}),
+        json!({"type": "content_block_delta", "index": 0, "delta": delta}),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}),
+        json!({"type": "message_stop"}),
+    ])
 }

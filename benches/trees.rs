@@ -19,17 +19,17 @@
     reason = "a bench fails by panicking, prints its result, and sets its own scene"
 )]
 
+#[path = "support/run.rs"]
+mod run;
 mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-use chrono::{DateTime, FixedOffset};
 use orchestrator::internals::snapshots::SnapshotTaker;
 use orchestrator::internals::trees::TreeCopy;
-use serde_json::Value;
+use run::{peak, times};
 use support::{Pairs, cost};
 use tempfile::TempDir;
 
@@ -139,7 +139,7 @@ impl Project {
     /// Runs to the end; returns the peak of memory in MB.
     fn run(&self) -> f64 {
         let mut command = Command::new(BINARY);
-        let mut child = command
+        command
             .args(["run", "--spec", "spec.yaml"])
             .current_dir(&self.root)
             .env_clear()
@@ -148,47 +148,18 @@ impl Project {
             .env("TMPDIR", &self.root)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut peak = 0.0;
-        let status = loop {
-            peak = peak_of(&child).unwrap_or(peak);
-            if let Some(status) = child.try_wait().unwrap() {
-                break status;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        };
+            .stderr(Stdio::null());
+        let (peak, status) = peak(&mut command);
         assert_eq!(status.code(), Some(1));
         peak
     }
 
     /// The milliseconds from one TESTING to the next, but for the first round, which reads what the run took in.
     fn rounds(&self) -> Vec<f64> {
-        let state = fs::read(self.root.join("state.json")).unwrap();
-        let state: Value = serde_json::from_slice(&state).unwrap();
-        let log = format!("logs/{}.log", state["run_id"].as_str().unwrap());
-        let text = fs::read_to_string(self.root.join(log)).unwrap();
-        let lines = text
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let times: Vec<DateTime<FixedOffset>> = lines
-            .filter(|line| line["to_state"] == "TESTING")
-            .map(|line| DateTime::parse_from_rfc3339(line["ts"].as_str().unwrap()).unwrap())
-            .collect();
+        let times = times(&self.root, |line| line["to_state"] == "TESTING");
         let between = times
             .windows(2)
             .map(|pair| (pair[1] - pair[0]).num_milliseconds() as f64);
         between.skip(1).collect()
     }
-}
-
-/// The most memory that a process has had, in MB; nothing once it is over.
-fn peak_of(child: &Child) -> Option<f64> {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse().ok()?;
-    Some(kilobytes / 1024.0)
 }
