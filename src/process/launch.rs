@@ -5,6 +5,7 @@
 //! the orchestrator's side: spawning and reaping it.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,13 +14,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
+    Pid, Signal, WaitOptions, getegid, getpid, kill_process, set_child_subreaper, waitpid,
 };
 
 use crate::error::{Error, Result};
@@ -197,6 +198,12 @@ fn end_now(pid: Pid, control: &UnixStream) {
     let _ = control.shutdown(Shutdown::Write);
 }
 
+/// Whether this process has a controlling terminal, whose keys send signals to it and its children.
+fn has_terminal() -> bool {
+    static HAS_TERMINAL: LazyLock<bool> = LazyLock::new(|| File::open("/dev/tty").is_ok());
+    *HAS_TERMINAL
+}
+
 fn resume(pid: Pid) {
     let _ = kill_process(pid, Signal::CONT);
 }
@@ -218,6 +225,11 @@ impl Supervisor {
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        if has_terminal() {
+            // Setting the group that it has anyway makes the standard library use fork instead of vfork. A child that
+            // Ctrl+Z stops before its exec would suspend a parent in vfork beyond the reach of signals.
+            command.gid(getegid().as_raw());
+        }
         // Held across the spawn: `end_orphans` must not take it for an orphan.
         let mut supervisors = live_supervisors();
         let process = command.spawn()?;

@@ -18,6 +18,12 @@ use orchestrator::internals::error::Error;
 use orchestrator::internals::process::{self, Finished, Job, JobEnd, KEPT_AT_EACH_END, Launcher};
 use rustix::process::{Pid, kill_process};
 
+use crate::support::needs;
+use crate::support::project::{BINARY, Project, RUN, answer_spec};
+use crate::support::reply;
+use crate::support::server::Server;
+use crate::support::terminal::Terminal;
+
 const LONG: Duration = Duration::from_secs(100);
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Set in a process that runs one job and reports how it ended; the value is the shell script to run.
@@ -452,4 +458,22 @@ fn a_job_that_kills_its_supervisor_is_ended() {
     let output = text(orchestrator(&script, &marked).output().unwrap().stdout);
     assert!(output.contains("ended: Ok(Signalled(9))"), "{output}");
     assert_eq!(marked.survivors(), Vec::<String>::new());
+}
+
+#[test]
+fn at_a_terminal_no_child_is_started_by_vfork() {
+    if !needs::may_trace() {
+        return;
+    }
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    let mut arguments = vec!["-f", "--detach-on=execve", "-qq", "-o", "calls"];
+    arguments.extend(["-e", "trace=clone,clone3,vfork", BINARY]);
+    arguments.extend(RUN);
+    let (code, seen) = Terminal::start(project.command("strace", &arguments)).wait();
+    assert_eq!(code, 0, "{seen}");
+    let calls = project.read("calls");
+    let is_process = |line: &&str| line.contains("clone") && !line.contains("CLONE_THREAD");
+    assert!(calls.lines().any(|line| is_process(&line)), "{calls}");
+    assert!(!calls.to_lowercase().contains("vfork"), "{calls}");
 }
