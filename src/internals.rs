@@ -71,7 +71,7 @@ pub mod process {
     pub use crate::process::check_env::{CallerEnv, find_program};
     pub use crate::process::child::{ChildProcess, StopMode};
     pub use crate::process::wire::reencode;
-    pub use crate::process::{Finished, Job, JobEnd, Launcher, OutputWatch};
+    pub use crate::process::{Finished, Job, JobChannels, JobEnd, Launcher, OutputWatch};
     pub use crate::process::{adopt_orphans, run, run_watched};
 
     pub mod sandbox {

@@ -139,6 +139,7 @@ mod tests {
             flaky: false,
             first_executed: rounds.first_executed("unit", result),
             skipped_names: Vec::new(),
+            causes: Vec::new(),
             stdout: String::new(),
             stdout_bytes: 0,
             stderr: String::new(),

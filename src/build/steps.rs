@@ -8,8 +8,10 @@ use crate::build::attempt_store::{keep_round, keep_taken_in};
 use crate::build::attempts::first_cause;
 use crate::build::baseline::run_baseline;
 use crate::build::build_log::ContinuedRun;
+use crate::build::checks::last_line::LastLine;
 use crate::build::checks::problem::{CheckProblem, EvidenceProblem};
 use crate::build::checks::report::{FailedCheck, headline, report};
+use crate::build::checks::runners::causes;
 use crate::build::checks::{CANNOT_START, ToolResult};
 use crate::build::context::Context;
 use crate::build::generators::WrittenFiles;
@@ -22,17 +24,20 @@ use crate::build::spec::inputs::WorkspaceInput;
 use crate::build::spec::{CheckSpec, OnTimeout, Spec};
 use crate::build::tested_files;
 use crate::error::{Error, Result};
-use crate::events::{Event, MAIN_AGENT};
+use crate::events::{Event, FailureCause, MAIN_AGENT};
 use crate::process::Launcher;
 use crate::snapshots::records::RunSnapshots;
 use crate::state::phase::{Outcome, Phase};
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
-use crate::text::shorten::cut_middle;
+use crate::text::shorten::{cut_chars, cut_middle};
 use crate::text::varying::compile_patterns;
 
 /// Bytes of a stream in a line of the log.
 const LOGGED_STREAM: usize = 64 << 10;
+/// Causes of failed tests in a line of the log, and characters of the message of each.
+const LOGGED_CAUSES: usize = 20;
+const LOGGED_HEADLINE: usize = 300;
 /// Bytes of `last_test_stderr`.
 const KEPT_STDERR: usize = 64 << 10;
 
@@ -318,6 +323,7 @@ fn check_once(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResu
         agent_id: MAIN_AGENT.into(),
         tool_name: check.name.clone(),
         detail: check.command.join(" "),
+        timeout_s: Some(check.timeout.as_secs_f64()),
     })?;
     let mut result = if check.hidden {
         run_hidden(run, index, check)?
@@ -343,7 +349,18 @@ fn compare_with_earlier_rounds(context: &Context, check: &CheckSpec, result: &mu
 /// has failed.
 fn run_tool(run: &mut Run, index: usize) -> Result<ToolResult> {
     let guard = ProtectedGuard::begin(&mut run.context, index)?;
-    let result = run.checks.run(index);
+    let log = run.context.log.clone();
+    let (lines, name) = (LastLine::default(), &run.context.spec.checks[index].name);
+    let printed = |piece: &[u8]| {
+        log.show(|| {
+            Some(Event::CheckPrinted {
+                agent_id: MAIN_AGENT.into(),
+                tool_name: name.clone(),
+                line: lines.add(piece)?,
+            })
+        });
+    };
+    let result = run.checks.run(index, &printed);
     let reopened = run.context.reopen_workspace();
     let mut result = result.and_then(|result| reopened.map(|()| result))?;
     guard.end(&mut run.context, &mut result)?;
@@ -420,12 +437,30 @@ fn output_event(
         flaky,
         first_executed: first_executed.unwrap_or_default(),
         skipped_names: skipped_names.unwrap_or_default(),
+        causes: failure_causes(context, result),
         stdout: cut_middle(&result.stdout.text, LOGGED_STREAM),
         stdout_bytes: result.stdout.bytes,
         stderr: cut_middle(&result.stderr.text, LOGGED_STREAM),
         stderr_bytes: result.stderr.bytes,
         env_vars: result.variables.clone(),
     }
+}
+
+/// The first reasons of a failure, for the log.
+fn failure_causes(context: &Context, result: &ToolResult) -> Vec<FailureCause> {
+    if result.passed() {
+        return Vec::new();
+    }
+    let causes = causes(&result.stdout.text, &result.stderr.text);
+    let workspace = context.root.real_path().join("workspace");
+    let first = causes.into_iter().take(LOGGED_CAUSES);
+    first
+        .map(|cause| FailureCause {
+            message: cut_chars(cause.headline(), LOGGED_HEADLINE, "..."),
+            places: cause.places_in(&workspace),
+            tests: cause.tests,
+        })
+        .collect()
 }
 
 /// Saves the report for the next patch in the state.

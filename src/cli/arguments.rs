@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -16,7 +16,7 @@ Exit codes:
 
 Environment:
   ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL, OPENAI_API_KEY, OPENAI_BASE_URL, ORCHESTRATOR_ROOT,
-  ORCHESTRATOR_IDLE_TIMEOUT, ORCHESTRATOR_RETRY_SCALE, NO_COLOR";
+  ORCHESTRATOR_IDLE_TIMEOUT, ORCHESTRATOR_RETRY_SCALE, NO_COLOR, FORCE_COLOR, CLICOLOR";
 
 /// Builds software from a spec with a language model: bounded, resumable at any time, sandboxed.
 #[derive(Debug, Parser)]
@@ -25,8 +25,21 @@ pub(super) struct CliArguments {
     /// Directory of the run [default: ORCHESTRATOR_ROOT, else the current directory]
     #[arg(long, global = true, value_name = "DIR")]
     pub root: Option<PathBuf>,
+    /// When output has colours
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
+    pub color: ColorWhen,
     #[command(subcommand)]
     pub command: CliCommand,
+}
+
+/// The values of `--color`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum ColorWhen {
+    /// At a terminal, unless the environment says otherwise.
+    #[default]
+    Auto,
+    Always,
+    Never,
 }
 
 #[derive(Debug, Subcommand)]

@@ -230,10 +230,15 @@ impl<'a> Changes<'a> {
 
 /// Prints a patch: as it is, or at a terminal coloured and through the user's pager.
 fn show(env: &CliEnv, patch: &[u8]) -> Result<()> {
-    if !std::io::stdout().is_terminal() || patch.is_empty() {
+    let is_terminal = std::io::stdout().is_terminal();
+    let has_color = env.has_color(is_terminal);
+    if patch.is_empty() || (!is_terminal && !has_color) {
         return write_stdout_bytes(patch);
     }
-    let text = terminal_text(patch, !env.is_colourless());
+    let text = terminal_text(patch, has_color);
+    if !is_terminal {
+        return write_stdout_bytes(text.as_bytes());
+    }
     match env.pager().filter(|_| !env.has_dumb_terminal()) {
         Some(pager) if pager.show(text.as_bytes()).is_ok() => Ok(()),
         _ => write_stdout_bytes(text.as_bytes()),

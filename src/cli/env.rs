@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cancel::CancelToken;
+use crate::cli::arguments::ColorWhen;
 use crate::error::{Error, Result};
 use crate::process::cache::CacheDir;
 use crate::process::pager::Pager;
@@ -36,15 +37,16 @@ pub(super) struct CliEnv {
     pub named_root: Option<PathBuf>,
     pub root: PathBuf,
     current_dir: PathBuf,
+    color: ColorWhen,
 }
 
 impl CliEnv {
-    /// Reads the environment of this process; `root` is that of the command line.
+    /// Reads the environment of this process; `root` and `color` are those of the command line.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the one place that reads the environment"
     )]
-    pub(super) fn from_process(root: Option<PathBuf>) -> CliEnv {
+    pub(super) fn from_process(root: Option<PathBuf>, color: ColorWhen) -> CliEnv {
         let variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         // If the current directory was deleted, relative paths do not resolve.
         let current_dir = std::env::current_dir().unwrap_or_default();
@@ -57,6 +59,7 @@ impl CliEnv {
             named_root,
             current_dir,
             variables,
+            color,
         }
     }
 
@@ -148,8 +151,27 @@ impl CliEnv {
         Duration::try_from_secs_f64(text.trim().parse().ok()?).ok()
     }
 
-    pub(super) fn is_colourless(&self) -> bool {
-        self.text("NO_COLOR").is_some()
+    /// Whether output to a stream has colours. `--color` wins over the variables, and NO_COLOR over those that ask for
+    /// colours.
+    pub(super) fn has_color(&self, is_terminal: bool) -> bool {
+        let is_on = |name: &str| self.text(name).map(|value| value != "0");
+        match self.color {
+            ColorWhen::Always => true,
+            ColorWhen::Never => false,
+            ColorWhen::Auto if self.text("NO_COLOR").is_some() => false,
+            ColorWhen::Auto => match is_on("FORCE_COLOR").or(is_on("CLICOLOR_FORCE")) {
+                Some(forced) => forced,
+                None => {
+                    is_terminal && is_on("CLICOLOR") != Some(false) && !self.has_dumb_terminal()
+                }
+            },
+        }
+    }
+
+    /// Whether this is a step of GitHub Actions.
+    pub(super) fn is_github_step(&self) -> bool {
+        self.text("GITHUB_ACTIONS")
+            .is_some_and(|value| value == "true")
     }
 
     /// Whether the terminal cannot move the cursor.

@@ -32,6 +32,7 @@ mod runs;
 pub(crate) mod sandbox;
 mod serve;
 mod status;
+mod step_summary;
 mod table;
 mod target;
 mod uncut;
@@ -76,9 +77,13 @@ fn dispatch(argv: &[OsString]) -> u8 {
         Ok(arguments) => arguments,
         Err(error) => return refuse_command_line(&error, argv),
     };
-    let env = CliEnv::from_process(arguments.root);
+    let env = CliEnv::from_process(arguments.root, arguments.color);
     match arguments.command {
-        CliCommand::Run(run) => run::main(&run, &env).print(run.json),
+        CliCommand::Run(run) => {
+            let outcome = run::main(&run, &env);
+            step_summary::append(&env, &outcome);
+            outcome.print(run.json)
+        }
         CliCommand::Attempts { run, json } => {
             print_result(attempts::main(&env, run.as_deref(), json))
         }
@@ -143,7 +148,7 @@ fn command_name(argv: &[OsString]) -> Option<&OsString> {
     let mut words = argv.iter().skip(1);
     while let Some(word) = words.next() {
         match word.to_string_lossy() {
-            option if option == "--root" => drop(words.next()),
+            option if option == "--root" || option == "--color" => drop(words.next()),
             option if option.starts_with('-') => {}
             _ => return Some(word),
         }

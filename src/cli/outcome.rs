@@ -277,6 +277,27 @@ impl RunOutcome {
         &self.message
     }
 
+    /// The outcome with its fixed word, such as `FAILED (stuck)`.
+    pub(super) fn title(&self) -> String {
+        format!("{} ({})", self.outcome, self.reason)
+    }
+
+    pub(super) fn run_id(&self) -> Option<&str> {
+        self.run_id.as_deref()
+    }
+
+    pub(super) fn retry_count(&self) -> u32 {
+        self.retry_count
+    }
+
+    pub(super) fn usage(&self) -> &UsageTotals {
+        &self.usage
+    }
+
+    pub(super) fn checks(&self) -> &[CheckResult] {
+        &self.checks
+    }
+
     /// Prints the result and returns the exit code.
     pub(super) fn print(self, json: bool) -> u8 {
         if !self.is_shown && self.exit_code != 0 {
@@ -294,10 +315,7 @@ impl RunOutcome {
         if self.outcome != OutcomeWord::Refused {
             let run_id = self.run_id.as_deref().unwrap_or("-");
             let message = first_line(&self.message);
-            let line = format!(
-                "{} ({}): {message} [run {run_id}]\n",
-                self.outcome, self.reason
-            );
+            let line = format!("{}: {message} [run {run_id}]\n", self.title());
             let _ = write_stdout(&line);
         }
         self.exit_code

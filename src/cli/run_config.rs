@@ -4,9 +4,12 @@
 //! `RunResources`, since the result of a run that is over is printed without them.
 
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use rustix::fs::fstat;
 
 use crate::build::build_log::BuildLog;
 use crate::build::spec::inputs::Inputs;
@@ -21,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::llm::http::is_loopback_address;
 use crate::llm::price::{Price, context_of_model};
 use crate::llm::provider::{KEY_VARIABLES, Provider, ProviderFacts};
+use crate::observers::console::ConsoleOptions;
 use crate::process::cache::CacheDir;
 use crate::process::check_env::{CallerEnv, find_program};
 use crate::process::sandbox::probe::{self, ProbeResult};
@@ -101,6 +105,8 @@ pub(super) struct OutputConfig {
     pub quiet: bool,
     pub json: bool,
     pub color: bool,
+    /// Whether the output is read by GitHub Actions.
+    pub github: bool,
     pub has_dumb_terminal: bool,
 }
 
@@ -243,14 +249,37 @@ impl HostConfig {
 }
 
 impl OutputConfig {
+    /// The console of the run on stderr.
+    pub(super) fn console(&self) -> ConsoleOptions {
+        let mut options = ConsoleOptions::stderr(self.quiet);
+        if self.has_dumb_terminal || self.github {
+            options.terminal = None;
+        }
+        ConsoleOptions {
+            color: self.color,
+            github: self.github,
+            result_follows: !self.json && (self.github || is_stdout_stderr()),
+            ..options
+        }
+    }
+
     pub(super) fn new(arguments: &RunArguments, env: &CliEnv) -> OutputConfig {
         OutputConfig {
             debug: arguments.debug,
             quiet: arguments.quiet,
             json: arguments.json,
-            color: !env.is_colourless(),
+            color: env.has_color(std::io::stderr().is_terminal()),
+            github: env.is_github_step(),
             has_dumb_terminal: env.has_dumb_terminal(),
         }
+    }
+}
+
+/// Whether both streams go to the same terminal, pipe or file.
+fn is_stdout_stderr() -> bool {
+    match (fstat(std::io::stdout()), fstat(std::io::stderr())) {
+        (Ok(out), Ok(err)) => (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino),
+        _ => false,
     }
 }
 

@@ -38,7 +38,7 @@ use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT};
 use crate::llm::provider::{ConnectSettings, ProgramSettings, connect};
 use crate::llm::retry::{RetryPolicy, RetryRounds};
-use crate::observers::console::{Console, ConsoleOptions};
+use crate::observers::console::Console;
 use crate::observers::debug::DebugFiles;
 use crate::process::cache::Caches;
 use crate::process::sandbox::{SandboxMode, SandboxPolicy};
@@ -98,11 +98,7 @@ pub(super) fn open_run(
     opened.log_state.usage_mut().raise_to(&state.usage);
     let output = &config.output;
     let mut bus = Bus::default();
-    let mut options = ConsoleOptions::stderr(output.quiet, output.color);
-    if output.has_dumb_terminal {
-        options.terminal = None;
-    }
-    let console = Console::attach(&mut bus, options);
+    let console = Console::attach(&mut bus, output.console());
     if output.debug {
         DebugFiles::attach(&mut bus, root.join("logs").join(&state.run_id));
     }
@@ -111,6 +107,7 @@ pub(super) fn open_run(
         journal: opened.journal,
         bus,
         has_details: output.debug,
+        has_live_view: console.has_live_area(),
         state: opened.log_state,
         facts: build_log.clone(),
     };

@@ -42,6 +42,7 @@ struct SharedLog {
     bus: Bus,
     /// Whether stream pieces and whole prompts are wanted (`--debug`).
     has_details: bool,
+    has_live_view: bool,
     state: LogState,
     facts: SharedProjection,
     /// Observers that failed; not part of the log, since an observer cannot change a run.
@@ -53,6 +54,8 @@ pub(crate) struct OpenedLog {
     pub journal: Journal,
     pub bus: Bus,
     pub has_details: bool,
+    /// Whether an observer shows what is going on between the lines of the log.
+    pub has_live_view: bool,
     pub state: LogState,
     pub facts: SharedProjection,
 }
@@ -63,6 +66,7 @@ impl EventLog {
             journal,
             bus,
             has_details,
+            has_live_view,
             state,
             facts,
         } = opened;
@@ -72,6 +76,7 @@ impl EventLog {
                 journal,
                 bus,
                 has_details,
+                has_live_view,
                 state,
                 facts,
                 observer_failures: Vec::new(),
@@ -158,6 +163,17 @@ impl EventLog {
             return Ok(());
         }
         shared.record(event(), false)
+    }
+
+    /// Publishes something that only a live view shows, if there is one.
+    pub(crate) fn show(&self, event: impl FnOnce() -> Option<Event>) {
+        let mut shared = self.shared();
+        if shared.has_live_view
+            && let Some(event) = event()
+            && let Ok(event) = shared.journal.redacted(&event)
+        {
+            shared.publish(&event);
+        }
     }
 
     /// Publishes something that the journal holds in another form, where details are wanted.

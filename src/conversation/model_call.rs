@@ -22,7 +22,7 @@ use crate::events::{Charge, ConversationScope, Event, Objection, RequestPlace};
 use crate::llm::PermanentError;
 use crate::llm::mcp::Toolbox;
 use crate::llm::retry::{self, GaveUp, RetryEvent, RetryPolicy};
-use crate::llm::streamed_text::streamed_text;
+use crate::llm::streamed_text::{streamed_bytes, streamed_text};
 use crate::llm::{Answer, Message, Model, ModelRequest, ProviderSession, SessionStart, session_id};
 use crate::secrets::Secrets;
 use crate::state::reason::Reason;
@@ -414,11 +414,20 @@ impl AttemptRecorder<'_> {
         } = *self;
         let agent_id = agent.id();
         match event {
-            RetryEvent::Piece(piece) => agent.log.stream(|| Event::ModelStreamed {
-                agent_id,
-                place,
-                piece: piece.to_owned(),
-            }),
+            RetryEvent::Piece(piece) => {
+                agent.log.show(|| {
+                    Some(Event::TextStreamed {
+                        agent_id: agent.id(),
+                        text: streamed_text(piece).unwrap_or_default(),
+                        bytes: streamed_bytes(piece)?,
+                    })
+                });
+                agent.log.stream(|| Event::ModelStreamed {
+                    agent_id,
+                    place,
+                    piece: piece.to_owned(),
+                })
+            }
             RetryEvent::Sending { attempt } => {
                 let retried = Event::ModelRetried {
                     agent_id,

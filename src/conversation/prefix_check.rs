@@ -73,6 +73,7 @@ where
             journal,
             bus: Bus::default(),
             has_details: true,
+            has_live_view: false,
             state,
             facts: facts.clone(),
         };

@@ -151,6 +151,17 @@ fn tests_of_any_version<'de, D: Deserializer<'de>>(
     )
 }
 
+/// Why tests of a check failed: one message, the tests that have it, and where it occurred (`path:line`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailureCause {
+    /// The first line of the message.
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tests: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<String>,
+}
+
 /// A file of the workspace at one moment; a deleted one has neither size nor time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileMark {
@@ -372,6 +383,12 @@ pub enum Event {
         place: RequestPlace,
         piece: String,
     },
+    /// Text that was streamed, for a live view only; not journaled. `bytes` counts the input of tools and thinking, too.
+    TextStreamed {
+        agent_id: String,
+        text: String,
+        bytes: u64,
+    },
     /// The files of a phase are on disk; `hashes` has the first 16 hex digits of the SHA-256 of each written file.
     FilesApplied {
         agent_id: String,
@@ -440,6 +457,15 @@ pub enum Event {
         agent_id: String,
         tool_name: String,
         detail: String,
+        /// Seconds after which it is ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_s: Option<f64>,
+    },
+    /// The last line that a running check printed, for a live view only; not journaled.
+    CheckPrinted {
+        agent_id: String,
+        tool_name: String,
+        line: String,
     },
     /// A check ended. The streams are shortened; `*_bytes` are their full sizes.
     ScriptOutput {
@@ -465,6 +491,9 @@ pub enum Event {
         first_executed: Vec<String>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         skipped_names: Vec<String>,
+        /// The first reasons of failed tests.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        causes: Vec<FailureCause>,
         stdout: String,
         stdout_bytes: u64,
         stderr: String,

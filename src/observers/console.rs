@@ -4,22 +4,23 @@
 //! decides what is shown of a build or of a workflow. Results on stdout are printed elsewhere.
 
 mod build_view;
+mod github;
 mod screen;
+mod stream_progress;
 mod workflow_view;
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use self::build_view::BuildView;
-use self::screen::{ConsoleScreen, ConsoleView, TerminalSize};
+use self::screen::{ConsoleScreen, ConsoleView, GithubGroup, TerminalSize};
 use self::workflow_view::WorkflowView;
 use crate::events::Event;
 use crate::events::bus::Bus;
 
-const TICK: Duration = Duration::from_secs(1);
 const DEFAULT_SIZE: TerminalSize = TerminalSize {
     columns: 80,
     rows: 24,
@@ -29,8 +30,12 @@ const DEFAULT_SIZE: TerminalSize = TerminalSize {
 pub(crate) struct ConsoleOptions {
     /// Only warnings, notes, errors, questions, and the end of a run that did not succeed.
     pub quiet: bool,
-    /// Whether lines have colours; without a terminal they never have.
+    /// Whether lines have colours.
     pub color: bool,
+    /// Whether the result of a build follows where these lines go; then the console does not tell it.
+    pub result_follows: bool,
+    /// Whether the lines are read by GitHub Actions.
+    pub github: bool,
     /// Returns the size of the terminal; `None` where `sink` is not a terminal, or a dumb one.
     pub terminal: Option<fn() -> TerminalSize>,
     pub started: Instant,
@@ -39,13 +44,15 @@ pub(crate) struct ConsoleOptions {
 
 impl ConsoleOptions {
     /// Options for stderr; checks whether it is a terminal.
-    pub(crate) fn stderr(quiet: bool, color: bool) -> ConsoleOptions {
+    pub(crate) fn stderr(quiet: bool) -> ConsoleOptions {
         let terminal = io::stderr()
             .is_terminal()
             .then_some(stderr_size as fn() -> TerminalSize);
         ConsoleOptions {
             quiet,
-            color,
+            color: false,
+            result_follows: false,
+            github: false,
             terminal,
             started: Instant::now(),
             sink: Box::new(io::stderr()),
@@ -62,7 +69,8 @@ pub(crate) struct Console {
 impl Console {
     /// Subscribes the console of a build to a bus.
     pub(crate) fn attach(bus: &mut Bus, options: ConsoleOptions) -> Console {
-        Console::attach_view(bus, options, Box::new(BuildView::default()))
+        let view = BuildView::new(options.result_follows);
+        Console::attach_view(bus, options, Box::new(view))
     }
 
     /// Subscribes the console of a workflow to a bus.
@@ -75,11 +83,15 @@ impl Console {
         let screen = ConsoleScreen {
             view,
             quiet: options.quiet,
-            color: options.terminal.is_some() && options.color,
+            color: options.color,
+            github: options.github.then_some(GithubGroup::Closed),
             terminal: options.terminal.filter(|_| has_live_area),
             started: options.started,
             sink: options.sink,
             drawn: Vec::new(),
+            is_stale: false,
+            last_draw: None,
+            redraw_due: None,
             prompts: 0,
             held: String::new(),
         };
@@ -93,6 +105,11 @@ impl Console {
             .then(|| start_ticker(screen.clone()))
             .flatten();
         Console { screen, ticker }
+    }
+
+    /// Whether it shows what is going on between events that have a line.
+    pub(crate) fn has_live_area(&self) -> bool {
+        self.ticker.is_some()
     }
 
     /// A handle for code that writes to the terminal itself.
@@ -109,6 +126,7 @@ impl Console {
 impl Drop for Console {
     fn drop(&mut self) {
         if let Some((end, ticker)) = self.ticker.take() {
+            lock(&self.screen).redraw_due = None;
             drop(end);
             // If the ticker panicked, there is nothing left to end.
             let _ = ticker.join();
@@ -157,18 +175,25 @@ fn lock(screen: &Mutex<ConsoleScreen>) -> MutexGuard<'_, ConsoleScreen> {
     screen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the thread that redraws the live area every second; without it only events do.
+/// Starts the thread that redraws the live area between events; without it only events do.
 fn start_ticker(screen: Arc<Mutex<ConsoleScreen>>) -> Option<(Sender<()>, JoinHandle<()>)> {
-    let (end, ended) = mpsc::channel();
+    let (end, wakes) = mpsc::channel();
+    lock(&screen).redraw_due = Some(end.clone());
     let ticker = thread::Builder::new()
         .name("console".to_owned())
-        .spawn(move || tick(&screen, &ended));
+        .spawn(move || tick(&screen, &wakes));
     ticker.ok().map(|ticker| (end, ticker))
 }
 
-fn tick(screen: &Mutex<ConsoleScreen>, ended: &Receiver<()>) {
-    while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-        lock(screen).redraw();
+/// Redraws every second, and soon after a wake. Ends when all senders are gone.
+fn tick(screen: &Mutex<ConsoleScreen>, wakes: &Receiver<()>) {
+    loop {
+        let until_draw = lock(screen).until_next_draw();
+        match wakes.recv_timeout(until_draw) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Timeout) => lock(screen).redraw(),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
     }
 }
 

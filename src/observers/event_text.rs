@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use crate::events::Event;
+use serde_json::Value;
+
+use crate::events::{Event, FailureCause, Objection, TestTotals};
 use crate::text::invisible::{escaped, printable};
 use crate::text::shorten::cut_chars;
 
@@ -13,6 +15,8 @@ const MAX_LINES: usize = 6;
 const MAX_LINE_CHARACTERS: usize = 300;
 const MAX_NAME_CHARACTERS: usize = 120;
 const MAX_NAMES: usize = 5;
+/// The exit code of a check that was ended for its time; those above it are signals.
+const TIMED_OUT: i32 = 124;
 
 /// What a line is about; decides its colour and whether `--quiet` keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +62,7 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::ModelAnswered { .. }
         | Event::AnswerRefused { .. } => phase_line(event),
         Event::ToolCalled { .. }
+        | Event::ToolReturned { .. }
         | Event::EnvironmentsRestarted { .. }
         | Event::FilesApplied { .. }
         | Event::ScriptOutput { .. }
@@ -71,7 +76,6 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         Event::StateCompleted { .. }
         | Event::PromptSent { .. }
         | Event::ConversationOpened { .. }
-        | Event::ToolReturned { .. }
         | Event::ConversationClosed { .. }
         | Event::TransitionOccurred { .. }
         | Event::AgentSpawned { .. }
@@ -82,6 +86,8 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::Print { .. }
         | Event::ClaudeInvocationStarted { .. }
         | Event::ModelStreamed { .. }
+        | Event::TextStreamed { .. }
+        | Event::CheckPrinted { .. }
         | Event::ToolInvocation { .. }
         | Event::RunContinued { .. }
         | Event::SnapshotKept { .. }
@@ -91,6 +97,35 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::ChangesApplied { .. }
         | Event::HiddenFilesPlaced { .. }
         | Event::HiddenFilesRemoved { .. } => None,
+    }
+}
+
+/// Like `line_of`, where the result is told after the last line: of an end only what the result leaves out.
+pub(super) fn line_before_result(event: &Event, elapsed: Duration) -> Option<EventText> {
+    let (tone, message, usd) = match event {
+        Event::WorkflowCompleted {
+            outcome,
+            message,
+            total_cost_usd,
+            ..
+        } if outcome != "SUCCESS" => (Tone::Error, message, *total_cost_usd),
+        Event::WorkflowCompleted { total_cost_usd, .. } => {
+            let spent = spent(elapsed, *total_cost_usd);
+            return Some(Tone::Progress.line(format!("finished after {spent}")));
+        }
+        Event::WorkflowPaused {
+            message,
+            total_cost_usd,
+            ..
+        } => (Tone::Error, message, *total_cost_usd),
+        Event::WorkflowInterrupted { .. } => return None,
+        _ => return line_of(event, elapsed),
+    };
+    let spent = spent(elapsed, usd);
+    // The result has the first line of the message.
+    match message.trim_end().contains('\n') {
+        true => Some(tone.line(format!("ended after {spent}: {}", few_lines(message)))),
+        false => Some(Tone::Progress.line(format!("ended after {spent}"))),
     }
 }
 
@@ -138,14 +173,15 @@ pub(super) fn phase_line(event: &Event) -> Option<EventText> {
             of: Some(of),
             ..
         } if state_name != "INIT" => phase(state_name, *attempt, *of),
-        Event::ModelRequested { place, .. } if place.turn > 0 => {
-            format!("asking the model, turn {}", place.turn + 1)
-        }
+        Event::ModelRequested {
+            place, objection, ..
+        } if place.turn > 0 => asked(place.turn, *objection),
         Event::ModelRetried { attempt, .. } => format!("asking the model again (try {attempt})"),
         Event::ModelAnswered {
             cost_usd,
             duration_ms,
             error,
+            answer,
             ..
         } => {
             let spent = spent(Duration::from_millis(*duration_ms), *cost_usd);
@@ -153,7 +189,9 @@ pub(super) fn phase_line(event: &Event) -> Option<EventText> {
                 let text = format!("error: {}", few_lines(error));
                 return Some(Tone::Error.line(with_aside(&text, &spent)));
             }
-            format!("the model answered ({spent})")
+            let words = answer.as_ref().and_then(first_words);
+            let words = words.map(|words| format!(": {}", name(&words)));
+            format!("the model answered ({spent}){}", words.unwrap_or_default())
         }
         Event::AnswerRefused { fault, .. } => {
             few_lines(&format!("the answer was not used: {fault}"))
@@ -171,6 +209,7 @@ pub(super) fn workspace_line(event: &Event) -> Option<EventText> {
             arguments,
             ..
         } => Tone::Progress.line(called(tool_name, arguments)),
+        Event::ToolReturned { .. } => Tone::Progress.line(returned(event)?),
         Event::EnvironmentsRestarted { .. } => {
             Tone::Progress.line("the environments were restarted")
         }
@@ -292,6 +331,52 @@ pub(super) fn called(tool_name: &str, arguments: &serde_json::Value) -> String {
     )
 }
 
+/// A request after the first of its phase.
+fn asked(turn: u32, objection: Option<Objection>) -> String {
+    let why = match objection {
+        None => "",
+        Some(Objection::Reminder) => ": the last answer changed nothing",
+        Some(Objection::Tampering) => ": it wrote a file that decides the checks, which is refused",
+    };
+    format!("asking the model, turn {}{why}", turn + 1)
+}
+
+/// The first line of what a model says beside files and tool calls.
+fn first_words(answer: &Value) -> Option<String> {
+    let blocks = answer["content"].as_array()?;
+    let texts = blocks.iter().filter_map(|block| block["text"].as_str());
+    let mut lines = texts.flat_map(str::lines).map(str::trim);
+    let first = lines.find(|line| !line.is_empty())?;
+    let is_file = first.starts_with("<file ") || first.starts_with("<delete ");
+    (!is_file).then(|| first.to_owned())
+}
+
+/// The outcome of a tool's call, indented below the call.
+fn returned(event: &Event) -> Option<String> {
+    let Event::ToolReturned {
+        ran,
+        is_error,
+        output,
+        execution_time_ms,
+        ..
+    } = event
+    else {
+        return None;
+    };
+    let mut lines = output.lines().rev().map(str::trim);
+    let last = lines.find(|line| !line.is_empty()).unwrap_or_default();
+    let time = seconds(Duration::from_millis(*execution_time_ms));
+    let outcome = match (*ran, *is_error) {
+        (false, _) => "not run".to_owned(),
+        (true, true) => format!("failed, {time}"),
+        (true, false) => format!("ok, {time}"),
+    };
+    match last {
+        "" => Some(format!("  {outcome}")),
+        last => Some(format!("  {outcome}: {}", name(last))),
+    }
+}
+
 fn checked(event: &Event) -> Option<EventText> {
     let Event::ScriptOutput {
         tool_name,
@@ -301,6 +386,7 @@ fn checked(event: &Event) -> Option<EventText> {
         exit_code,
         execution_time_ms,
         tests,
+        causes,
         ..
     } = event
     else {
@@ -310,13 +396,65 @@ fn checked(event: &Event) -> Option<EventText> {
     let result = match (*passed, problem, tests) {
         (true, _, None) => "passed".to_owned(),
         (true, _, Some(tests)) => format!("passed, {}", count(tests.executed as usize, "test")),
+        // Tests that failed explain an ordinary exit code, but not a timeout or a signal.
+        (false, _, Some(tests)) if 0 < tests.failed && *exit_code < TIMED_OUT => failed(tests),
         (false, Some(problem), _) => format!("failed, {}", few_lines(problem)),
         (false, None, _) => format!("failed, exit code {exit_code}"),
     };
-    let text = format!("{kind} {}: {result}", name(tool_name));
     let time = seconds(Duration::from_millis(*execution_time_ms));
+    let result = with_time(&result, &time);
+    let mut text = format!("{kind} {}: {result}", name(tool_name));
+    if let Some(cause) = causes.first() {
+        text += &format!("\n  {}", cause_line(cause));
+    }
     let tone = if *passed { Tone::Good } else { Tone::Bad };
-    Some(tone.line(with_aside(&text, &time)))
+    Some(tone.line(text))
+}
+
+/// Such as `failed, 2 of 14 tests (test_add, test_neg)`.
+fn failed(tests: &TestTotals) -> String {
+    let all = count(tests.executed.max(tests.failed) as usize, "test");
+    let text = format!("failed, {} of {all}", tests.failed);
+    let short: Vec<String> = tests
+        .failed_names
+        .iter()
+        .map(|test| short_name(test))
+        .collect();
+    match short.as_slice() {
+        [] => text,
+        failed => format!("{text} ({})", names(failed)),
+    }
+}
+
+/// The name of a test without its file, module or class.
+fn short_name(test: &str) -> String {
+    if test.contains(char::is_whitespace) {
+        return test.to_owned();
+    }
+    let last = test.rsplit("::").next().unwrap_or(test);
+    let has_parameters = last.contains(['[', '/']);
+    let last = match last.rsplit_once('.') {
+        Some((_, name)) if !has_parameters && !name.is_empty() => name,
+        _ => last,
+    };
+    last.to_owned()
+}
+
+/// A cause on one line, with its first place.
+pub(super) fn cause_line(cause: &FailureCause) -> String {
+    let message = name(&cause.message);
+    match cause.places.first() {
+        Some(place) => format!("{message} at {}", name(place)),
+        None => message,
+    }
+}
+
+/// Adds a time at the end of the first line.
+fn with_time(text: &str, time: &str) -> String {
+    match text.split_once('\n') {
+        None => format!("{text}, {time}"),
+        Some((first, rest)) => format!("{first}, {time}\n{rest}"),
+    }
 }
 
 /// Whether an error is that of a request, or of all attempts at one. One that is not retried ends or pauses the agent.
@@ -437,6 +575,17 @@ mod tests {
         check(65_900, "1 min 5 s");
         check(7_380_000, "2 h 3 min");
         assert_eq!(minutes(59), "59 s");
+    }
+
+    #[test]
+    fn the_name_of_a_test_is_short() {
+        let check = |test, expected| assert_eq!(short_name(test), expected);
+        check("tests/test_a.py::TestA::test_add", "test_add");
+        check("tests/test_a.py::test_add[1.5-x.y]", "test_add[1.5-x.y]");
+        check("test_roman.ToRoman.test_add", "test_add");
+        check("parser::tests::reads", "reads");
+        check("TestAdd/negative", "TestAdd/negative");
+        check("adds 1.5 and 2", "adds 1.5 and 2");
     }
 
     #[test]

@@ -117,6 +117,8 @@ fn text_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::ConversationClosed { .. }
         | Event::ClaudeInvocationStarted { .. }
         | Event::ModelStreamed { .. }
+        | Event::TextStreamed { .. }
+        | Event::CheckPrinted { .. }
         | Event::ToolInvocation { .. }
         | Event::RunContinued { .. }
         | Event::SnapshotKept { .. }
@@ -156,6 +158,8 @@ pub(super) fn agent_of(event: &Event) -> &str {
         | Event::ModelAnswered { agent_id, .. }
         | Event::AnswerRefused { agent_id, .. }
         | Event::ModelStreamed { agent_id, .. }
+        | Event::TextStreamed { agent_id, .. }
+        | Event::CheckPrinted { agent_id, .. }
         | Event::FilesApplied { agent_id, .. }
         | Event::ChangesApplied { agent_id, .. }
         | Event::ConversationOpened { agent_id, .. }

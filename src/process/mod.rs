@@ -26,4 +26,4 @@ pub(crate) mod wire;
 
 pub use self::job::{Finished, Job, JobEnd};
 pub use self::launch::{Launcher, SUPERVISOR_COMMAND, adopt_orphans};
-pub use self::run::{OutputWatch, run, run_watched};
+pub use self::run::{JobChannels, OutputWatch, run, run_watched};

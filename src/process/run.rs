@@ -31,24 +31,33 @@ pub struct OutputWatch<'a> {
     pub on_stdout: &'a mut dyn FnMut(&[u8]),
 }
 
+/// What a job has beside its command.
+#[derive(Clone, Copy)]
+pub struct JobChannels<'a> {
+    /// A descriptor that the command inherits, with its number in `REPORT_VARIABLE`.
+    pub report: Option<BorrowedFd<'a>>,
+    /// Gets each piece of stdout and stderr as it is read; like `on_stdout` of [`OutputWatch`].
+    pub printed: &'a dyn Fn(&[u8]),
+}
+
 /// Runs a job. When this returns, in whatever way, no process of its tree is left.
 ///
 /// A program that cannot start, fails or times out is a `Finished`; a signal to the orchestrator is `Error::Stopped`.
-/// The command inherits the descriptor `report`, with its number in `REPORT_VARIABLE`.
 pub fn run(
     launcher: &Launcher,
     job: &Job,
-    report: Option<BorrowedFd<'_>>,
+    channels: JobChannels<'_>,
     cancel: &CancelToken,
 ) -> Result<Finished> {
     let streams = JobStreams {
-        report,
+        report: channels.report,
         stdout: KeptBytes::BOTH_ENDS,
         watch: OutputWatch {
             idle_timeout: None,
             stdout_limit: usize::MAX,
-            on_stdout: &mut |_| {},
+            on_stdout: &mut |piece| (channels.printed)(piece),
         },
+        on_stderr: channels.printed,
     };
     run_with(launcher, job, streams, cancel)
 }
@@ -69,6 +78,7 @@ pub fn run_watched(
             tail: 0,
         },
         watch,
+        on_stderr: &|_| {},
     };
     run_with(launcher, job, streams, cancel)
 }
@@ -78,6 +88,7 @@ struct JobStreams<'a> {
     report: Option<BorrowedFd<'a>>,
     stdout: KeptBytes,
     watch: OutputWatch<'a>,
+    on_stderr: &'a dyn Fn(&[u8]),
 }
 
 fn run_with(
@@ -124,6 +135,7 @@ struct SupervisedJob<'a> {
     stdout: StreamCapture,
     stderr: StreamCapture,
     watch: OutputWatch<'a>,
+    on_stderr: &'a dyn Fn(&[u8]),
     buffer: Vec<u8>,
     begun: Instant,
     deadline: Option<Instant>,
@@ -158,6 +170,7 @@ impl<'a> SupervisedJob<'a> {
             stdout,
             stderr,
             watch: streams.watch,
+            on_stderr: streams.on_stderr,
             buffer: vec![0; READ_SIZE],
             begun,
             deadline: begun.checked_add(job.timeout),
@@ -212,7 +225,10 @@ impl<'a> SupervisedJob<'a> {
 
     fn read_output(&mut self) {
         let of_stdout = self.stdout.read(&mut self.buffer, self.watch.on_stdout);
-        let of_stderr = self.stderr.read(&mut self.buffer, &mut |_| {});
+        let on_stderr = self.on_stderr;
+        let of_stderr = self
+            .stderr
+            .read(&mut self.buffer, &mut |piece| on_stderr(piece));
         if 0 < of_stdout + of_stderr {
             self.last_output = Instant::now();
         }

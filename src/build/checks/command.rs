@@ -28,7 +28,7 @@ use crate::process::program::ProgramSearch;
 use crate::process::report_channel::ReportChannel;
 use crate::process::sandbox::SandboxPolicy;
 use crate::process::sandbox::hints::{DenialKind, denials, file_size_denial, protected_hints};
-use crate::process::{self, Finished, Job, JobEnd, Launcher};
+use crate::process::{self, Finished, Job, JobChannels, JobEnd, Launcher};
 use crate::regular_file::open_regular_file;
 use crate::text::terminal::rendered;
 
@@ -52,7 +52,7 @@ impl Tool for CommandCheck {
         &self.check.name
     }
 
-    fn run(&mut self) -> Result<ToolResult> {
+    fn run(&mut self, printed: &dyn Fn(&[u8])) -> Result<ToolResult> {
         let child_env = &self.child_env;
         let runner = self.runner();
         let launcher = self.own_launcher();
@@ -69,7 +69,11 @@ impl Tool for CommandCheck {
         };
         let channel = ReportChannel::open(ChannelReports::default())
             .map_err(|error| Error::io("open", Path::new("a socket"), error))?;
-        let finished = process::run(&launcher, &job, Some(channel.end()), &child_env.cancel)?;
+        let channels = JobChannels {
+            report: Some(channel.end()),
+            printed,
+        };
+        let finished = process::run(&launcher, &job, channels, &child_env.cancel)?;
         let reports = channel.close().unwrap_or_default();
         let mut result = self.result(finished, runner, &reports);
         result.variables = variables;

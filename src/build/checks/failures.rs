@@ -4,6 +4,7 @@
 //! and not for each of a hundred tests. The readers of `runners/` fill the groups; everything is bounded.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 
 use crate::text::shorten::{cut_middle, first_bytes};
 
@@ -16,6 +17,26 @@ pub struct Cause {
     pub count: usize,
     /// The message, then a line for each place where it occurred.
     pub text: String,
+    /// The first places of it; a last entry counts the others.
+    pub places: Vec<String>,
+}
+
+impl Cause {
+    /// The first line of the message that has words.
+    pub(crate) fn headline(&self) -> &str {
+        let mut lines = self.text.lines().map(str::trim);
+        lines.find(|line| !line.is_empty()).unwrap_or_default()
+    }
+
+    /// The places as `path:line`, relative to `folder` where they are in it.
+    pub(crate) fn places_in(&self, folder: &Path) -> Vec<String> {
+        let folder = format!("{}/", folder.display());
+        let places = self.places.iter().map(|place| {
+            let place = placed(place).map_or(place.as_str(), |(place, _)| place);
+            place.strip_prefix(&folder).unwrap_or(place).to_owned()
+        });
+        places.collect()
+    }
 }
 
 pub(super) const MAX_GROUPS: usize = 50;
@@ -109,6 +130,7 @@ impl CauseGroups {
                 tests: Vec::new(),
                 count: self.left_out,
                 text,
+                places: Vec::new(),
             });
         }
         causes
@@ -117,9 +139,8 @@ impl CauseGroups {
 
 impl CauseGroup {
     fn finish(self) -> Cause {
-        let places: String = self
-            .places
-            .finish()
+        let places = self.places.finish();
+        let listed: String = places
             .iter()
             .map(|place| format!("\n  at {place}"))
             .collect();
@@ -127,7 +148,8 @@ impl CauseGroup {
         Cause {
             tests: self.tests.finish(),
             count,
-            text: cut_middle(&format!("{}{places}", self.message), MAX_TEXT),
+            text: cut_middle(&format!("{}{listed}", self.message), MAX_TEXT),
+            places,
         }
     }
 }

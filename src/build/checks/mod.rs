@@ -8,6 +8,7 @@ pub(crate) mod command;
 mod condense;
 pub(crate) mod evidence;
 mod failures;
+pub(crate) mod last_line;
 pub(crate) mod problem;
 pub(crate) mod report;
 pub(crate) mod reporters;
@@ -34,8 +35,9 @@ pub(crate) const CANNOT_START: i32 = 127;
 pub(crate) trait Tool {
     fn name(&self) -> &str;
 
-    /// Runs to a result. A failed check is not an error; an error ends the run (a signal, a disk).
-    fn run(&mut self) -> Result<ToolResult>;
+    /// Runs to a result, and passes on what it prints meanwhile. A failed check is not an error; an error ends the run (a
+    /// signal, a disk).
+    fn run(&mut self, printed: &dyn Fn(&[u8])) -> Result<ToolResult>;
 
     /// What it would be started with now, if it is a program.
     fn launcher(&self) -> Option<Launcher> {
@@ -95,11 +97,11 @@ impl ToolRegistry {
     }
 
     /// Runs one tool. A tool that panics has failed, like one that cannot start.
-    pub(crate) fn run(&mut self, index: usize) -> Result<ToolResult> {
+    pub(crate) fn run(&mut self, index: usize, printed: &dyn Fn(&[u8])) -> Result<ToolResult> {
         let Some(tool) = self.tools.get_mut(index) else {
             return Err(Error::Bug(format!("there is no tool {index}")));
         };
-        catch_unwind(AssertUnwindSafe(|| tool.run())).unwrap_or_else(|_| {
+        catch_unwind(AssertUnwindSafe(|| tool.run(printed))).unwrap_or_else(|_| {
             let problem = CheckProblem::ToolPanicked(tool.name().to_owned());
             Ok(ToolResult::broken(problem))
         })
@@ -141,7 +143,7 @@ mod tests {
             "panicking"
         }
 
-        fn run(&mut self) -> Result<ToolResult> {
+        fn run(&mut self, _printed: &dyn Fn(&[u8])) -> Result<ToolResult> {
             panic!("boom")
         }
     }
@@ -150,11 +152,11 @@ mod tests {
     fn a_tool_that_panics_has_failed() {
         let mut registry = ToolRegistry::default();
         registry.add(Box::new(Panicking));
-        let result = registry.run(0).unwrap();
+        let result = registry.run(0, &|_| {}).unwrap();
         assert_eq!(
             result.problem,
             Some(CheckProblem::ToolPanicked("panicking".into()))
         );
-        assert!(matches!(registry.run(1), Err(Error::Bug(_))));
+        assert!(matches!(registry.run(1, &|_| {}), Err(Error::Bug(_))));
     }
 }

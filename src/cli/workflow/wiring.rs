@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT};
 use crate::llm::provider::{ConnectSettings, ProgramSettings, connect};
-use crate::observers::console::{Console, ConsoleOptions};
+use crate::observers::console::Console;
 use crate::observers::debug::DebugFiles;
 use crate::process::cache::CacheOwner;
 use crate::process::check_env::CallerEnv;
@@ -116,11 +116,7 @@ pub(super) fn attach(
 ) -> (OpenedWorkflow, Console) {
     let output = &config.output;
     let mut bus = Bus::default();
-    let mut options = ConsoleOptions::stderr(output.quiet, output.color);
-    if output.has_dumb_terminal {
-        options.terminal = None;
-    }
-    let console = Console::attach_workflow(&mut bus, options);
+    let console = Console::attach_workflow(&mut bus, output.console());
     if output.debug {
         DebugFiles::attach_workflow(&mut bus, root.join("logs").join(run_id));
     }
@@ -129,6 +125,7 @@ pub(super) fn attach(
         journal: opened.journal,
         bus,
         has_details: output.debug,
+        has_live_view: console.has_live_area(),
         state: opened.log_state,
         facts: facts.clone(),
     };

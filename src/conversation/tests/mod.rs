@@ -55,6 +55,7 @@ fn open_log(folder: &Path) -> EventLog {
             journal,
             bus: Bus::default(),
             has_details: false,
+            has_live_view: false,
             state,
             facts: Arc::new(Mutex::new(NoFacts)),
         },

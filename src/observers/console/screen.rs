@@ -4,13 +4,19 @@
 //! run.
 
 use std::io::Write;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
 
+use super::github;
 use crate::events::Event;
 use crate::observers::event_text::{EventText, Tone};
 
+/// How often the area is drawn while nothing but the time changes.
+const TICK: Duration = Duration::from_secs(1);
+/// The shortest time between two draws for events that come in large numbers.
+const FRAME: Duration = Duration::from_millis(100);
 /// Carriage return, then erase to the end of the line.
 const ERASE_LINE: &str = "\r\x1b[K";
 
@@ -30,17 +36,31 @@ pub(super) trait ConsoleView: Send {
     fn live(&self, elapsed: Duration, rows: usize) -> Vec<String>;
 }
 
+/// Whether lines belong to a group now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GithubGroup {
+    Open,
+    Closed,
+}
+
 /// The terminal or file of a console.
 pub(super) struct ConsoleScreen {
     pub(super) view: Box<dyn ConsoleView>,
     pub(super) quiet: bool,
     pub(super) color: bool,
+    /// `None` unless the lines are read by GitHub Actions.
+    pub(super) github: Option<GithubGroup>,
     /// Set while there is a live area.
     pub(super) terminal: Option<fn() -> TerminalSize>,
     pub(super) started: Instant,
     pub(super) sink: Box<dyn Write + Send>,
     /// The columns of each line of the area that is on the terminal.
     pub(super) drawn: Vec<usize>,
+    /// Whether something changed after the last draw.
+    pub(super) is_stale: bool,
+    pub(super) last_draw: Option<Instant>,
+    /// Wakes the thread that draws; `None` without one.
+    pub(super) redraw_due: Option<Sender<()>>,
     /// How many prompts have the terminal now; until they end, lines are held and no area is drawn.
     pub(super) prompts: u32,
     pub(super) held: String,
@@ -48,10 +68,35 @@ pub(super) struct ConsoleScreen {
 
 impl ConsoleScreen {
     pub(super) fn on_event(&mut self, event: &Event) {
-        match self.view.apply(event, self.started.elapsed()) {
+        let lines = self.view.apply(event, self.started.elapsed());
+        if is_frequent(event) {
+            return self.redraw_soon();
+        }
+        if let Some(open) = self.github {
+            return self.write_for_github(event, lines, open);
+        }
+        match lines {
             Some(lines) if !self.quiet || lines.tone.is_loud() => self.write_lines(&lines),
             _ => self.redraw(),
         }
+    }
+
+    /// Has the area drawn, but not more often than once in a frame.
+    fn redraw_soon(&mut self) {
+        if self.last_draw.is_none_or(|last| FRAME <= last.elapsed()) {
+            return self.redraw();
+        }
+        if !self.is_stale {
+            self.is_stale = true;
+            let _ = self.redraw_due.as_ref().map(|due| due.send(()));
+        }
+    }
+
+    /// How long the area stays as it is if nothing happens.
+    pub(super) fn until_next_draw(&self) -> Duration {
+        let interval = if self.is_stale { FRAME } else { TICK };
+        let elapsed = self.last_draw.map(|last| last.elapsed());
+        interval.saturating_sub(elapsed.unwrap_or_default())
     }
 
     /// Draws the area as it is now.
@@ -76,6 +121,24 @@ impl ConsoleScreen {
         let held = std::mem::take(&mut self.held);
         self.write_below(&held, &[]);
         self.terminal = None;
+    }
+
+    /// Writes the lines of an event between the commands of GitHub Actions.
+    fn write_for_github(&mut self, event: &Event, lines: Option<EventText>, group: GithubGroup) {
+        let begins = github::group(event).filter(|_| !self.quiet);
+        if group == GithubGroup::Open && (begins.is_some() || github::ends_group(event)) {
+            self.write("::endgroup::\n");
+            self.github = Some(GithubGroup::Closed);
+        }
+        if let Some(command) = begins {
+            self.github = Some(GithubGroup::Open);
+            return self.write(&format!("{command}\n"));
+        }
+        if let Some(lines) = lines.filter(|lines| !self.quiet || lines.tone.is_loud()) {
+            let text = github::without_commands(&lines.text);
+            self.write_lines(&EventText { text, ..lines });
+        }
+        self.write(&github::annotations(event));
     }
 
     fn write_lines(&mut self, lines: &EventText) {
@@ -118,6 +181,7 @@ impl ConsoleScreen {
 
     /// Replaces the area by `lines` and another area, in one write.
     fn write_below(&mut self, lines: &str, area: &[String]) {
+        (self.last_draw, self.is_stale) = (Some(Instant::now()), false);
         let bytes = [&self.erase(), lines, &area.join("\n")].concat();
         self.drawn = area.iter().map(|line| columns(line)).collect();
         if !bytes.is_empty() {
@@ -135,6 +199,14 @@ impl ConsoleScreen {
             rows => format!("\r\x1b[{}A\x1b[J", rows - 1),
         }
     }
+}
+
+/// Whether an event may come hundreds of times a second. It has no line.
+fn is_frequent(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::TextStreamed { .. } | Event::CheckPrinted { .. }
+    )
 }
 
 /// The rows that drawn lines take at the present size: terminals wrap lines that a resize has made too long.

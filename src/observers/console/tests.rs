@@ -49,7 +49,9 @@ impl Fixture {
         let started = Instant::now() + Duration::from_secs(3600);
         let options = ConsoleOptions {
             quiet,
-            color,
+            result_follows: false,
+            github: false,
+            color: color && terminal.is_some(),
             terminal,
             started,
             sink: Box::new(Sink(sender)),
@@ -195,6 +197,7 @@ fn checked(tool_name: &str, problem: Option<&str>, tests: Option<u32>) -> Event 
         flaky: false,
         first_executed: Vec::new(),
         skipped_names: Vec::new(),
+        causes: Vec::new(),
         stdout: String::new(),
         stdout_bytes: 0,
         stderr: String::new(),
@@ -267,6 +270,7 @@ fn whole_run() -> Vec<Event> {
             removed: Vec::new(),
         },
         Event::ToolInvocation {
+            timeout_s: Some(600.0),
             agent_id: main_agent(),
             tool_name: "unit".into(),
             detail: String::new(),
@@ -295,8 +299,8 @@ the model answered (1.2 s)
 wrote 2 files: a.py, b.py; deleted 1 file: c.py
 testing (attempt 2 of 6)
 put back 1 protected file: t.py
-check unit: failed, exit code 1 (0.3 s)
-check lint: passed, 1 test (0.3 s)
+check unit: failed, exit code 1, 0.3 s
+check lint: passed, 1 test, 0.3 s
 note: conftest.py is new
 the end of the log could not be read and was cut off (12 bytes, kept as logs/x.log.cut-1)
 failed after 0.0 s, $0.5000 (retries_exhausted): checks failed
@@ -391,7 +395,7 @@ fn long_text_is_cut_and_cannot_pass_for_lines_of_the_console() {
     let problem = "p\n".repeat(2);
     assert_eq!(
         plain(&[checked("u\n", Some(&problem), None)]),
-        "check u\\n: failed, p (0.3 s)\n  p\n"
+        "check u\\n: failed, p, 0.3 s\n  p\n"
     );
     assert!(plain(&[note(&"x".repeat(1_000_000))]).len() < 400);
 }
@@ -435,11 +439,13 @@ fn a_terminal_gets_a_live_line_under_the_lines_and_none_at_the_end() {
     let live = "testing (attempt 2 of 6), 0 s, $0.2500";
     assert_eq!(shown.after(&written), format!("{lines}{live}"));
     bus.emit(&Event::ToolInvocation {
+        timeout_s: Some(600.0),
         agent_id: main_agent(),
         tool_name: "unit".into(),
         detail: String::new(),
     });
-    assert_eq!(shown.after(&written), format!("{lines}{live}, check unit"));
+    let live = "testing (attempt 2 of 6), 0 s of 10 min, $0.2500, check unit";
+    assert_eq!(shown.after(&written), format!("{lines}{live}"));
     console.finish();
     assert_eq!(shown.after(&written), lines);
     bus.emit(&phase("PATCHING", 2));
@@ -487,7 +493,7 @@ fn only_a_terminal_that_wants_colours_gets_them() {
     let colored = Fixture::new(false, true, Some(columns::<80>)).written_for(&[failed()]);
     assert_eq!(
         colored,
-        "\x1b[31mcheck unit: failed, exit code 1 (0.3 s)\x1b[0m\n"
+        "\x1b[31mcheck unit: failed, exit code 1, 0.3 s\x1b[0m\n"
     );
     assert!(
         !Fixture::new(false, false, Some(columns::<80>))
@@ -511,6 +517,8 @@ fn write_errors_are_ignored() {
     let sink = Box::new(Full);
     let options = ConsoleOptions {
         quiet: false,
+        result_follows: false,
+        github: false,
         color: true,
         terminal: Some(columns::<80>),
         started: Instant::now(),

@@ -127,6 +127,7 @@ pub(super) fn script(
         flaky: false,
         first_executed: Vec::new(),
         skipped_names: Vec::new(),
+        causes: Vec::new(),
         stdout: String::new(),
         stdout_bytes: 0,
         stderr: stderr.into(),

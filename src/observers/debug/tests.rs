@@ -64,6 +64,7 @@ fn checked(name: &str) -> Event {
         flaky: false,
         first_executed: Vec::new(),
         skipped_names: Vec::new(),
+        causes: Vec::new(),
         stdout: "out\n".into(),
         stdout_bytes: 4,
         stderr: "err\n".into(),

@@ -125,6 +125,7 @@ fn script(agent: &str, file: &str) -> Event {
         flaky: false,
         first_executed: Vec::new(),
         skipped_names: Vec::new(),
+        causes: Vec::new(),
         stdout: "out\n".into(),
         stdout_bytes: 4,
         stderr: "err\n".into(),

@@ -257,6 +257,7 @@ fn record(
         tests: None,
         flaky: false,
         first_executed: Vec::new(),
+        causes: Vec::new(),
         skipped_names: Vec::new(),
         stdout: cut_middle(stdout, LOGGED),
         stdout_bytes: finished.stdout.total(),
