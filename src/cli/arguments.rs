@@ -56,6 +56,12 @@ pub(super) enum CliCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Follow a run from another terminal, from its beginning to its end
+    Watch {
+        /// Run id, or its beginning [default: the run in this root]
+        #[arg(value_name = "RUN")]
+        run: Option<String>,
+    },
     /// List the attempts of a run: files, tests, cause, tokens, cost
     Attempts {
         /// Run id, or its beginning [default: the run in this root]

@@ -36,6 +36,7 @@ mod step_summary;
 mod table;
 mod target;
 mod uncut;
+mod watch;
 mod wiring;
 mod workflow;
 pub(crate) mod workflow_sandbox;
@@ -95,6 +96,10 @@ fn dispatch(argv: &[OsString]) -> u8 {
             print_result(restore::main(&env, number, run.as_deref()))
         }
         CliCommand::Status { run, json } => print_result(status::main(&env, run.as_deref(), json)),
+        CliCommand::Watch { run } => match watch::main(&env, run.as_deref()) {
+            Ok(()) => 0,
+            Err(error) => print_error(&error),
+        },
         CliCommand::Runs { json } => print_result(runs::main(&env, json)),
         CliCommand::Reset => print_result(reset::main(&env)),
         CliCommand::Apply { check } => apply::main(&env, check),

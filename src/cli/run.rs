@@ -29,6 +29,10 @@ use crate::state::phase::Phase;
 use crate::state::run::RunState;
 use crate::state::store::{LoadedState, Root};
 
+/// The first line of a replay.
+pub(super) const REPLAY_LINE: &str =
+    "replay: all answers come from a log; no model is asked, nothing is paid";
+
 /// Runs the command to its end.
 pub(super) fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {
     let spec = match RunTarget::of_run(arguments) {
@@ -114,6 +118,9 @@ fn drive(
         config.host.remove_caches();
     }
     let log_file = log_file(&root, &plan.state.run_id);
+    if config.replay.is_some() && !config.output.quiet {
+        print_stderr(REPLAY_LINE);
+    }
     let (opened, repair, console) = wiring::open_run(&config, root, plan.state)?;
     let mut run = wiring::assemble(&mut config, &plan.resources, opened, cancel)?;
     let started = record_repair(&run.context.log, repair.unwrap_or_default())

@@ -13,7 +13,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::build_view::BuildView;
 use self::screen::{ConsoleScreen, ConsoleView, GithubGroup, TerminalSize};
@@ -87,6 +87,7 @@ impl Console {
             github: options.github.then_some(GithubGroup::Closed),
             terminal: options.terminal.filter(|_| has_live_area),
             started: options.started,
+            elapsed_before: Duration::ZERO,
             sink: options.sink,
             drawn: Vec::new(),
             is_stale: false,
@@ -105,6 +106,12 @@ impl Console {
             .then(|| start_ticker(screen.clone()))
             .flatten();
         Console { screen, ticker }
+    }
+
+    /// Sets the time that has passed since the run began.
+    pub(crate) fn set_elapsed(&self, elapsed: Duration) {
+        let mut screen = lock(&self.screen);
+        (screen.started, screen.elapsed_before) = (Instant::now(), elapsed);
     }
 
     /// Whether it shows what is going on between events that have a line.

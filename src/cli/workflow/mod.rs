@@ -19,6 +19,7 @@ use crate::cli::log_file::{log_file, record_repair};
 use crate::cli::outcome::RunOutcome;
 use crate::cli::output::print_stderr;
 use crate::cli::resume_command::{ResumeNeeds, resume_workflow_command};
+use crate::cli::run::REPLAY_LINE;
 use crate::cli::workflow::config::WorkflowConfig;
 use crate::cli::workflow::decision::{WorkflowDecision, WorkflowPlan, decide};
 use crate::cli::workflow::settings::RunSettings;
@@ -122,6 +123,9 @@ fn drive(
     let is_new = fresh.is_some();
     if is_new {
         config.host.remove_caches();
+    }
+    if config.replay.is_some() && !config.output.quiet {
+        print_stderr(&run_lines(REPLAY_LINE));
     }
     let (mut opened, console) = wiring::attach(&config, &root, &state.run_id, opened);
     let repair = opened.repair.take().unwrap_or_default();

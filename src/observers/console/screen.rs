@@ -53,6 +53,8 @@ pub(super) struct ConsoleScreen {
     /// Set while there is a live area.
     pub(super) terminal: Option<fn() -> TerminalSize>,
     pub(super) started: Instant,
+    /// What had passed of the run before `started`.
+    pub(super) elapsed_before: Duration,
     pub(super) sink: Box<dyn Write + Send>,
     /// The columns of each line of the area that is on the terminal.
     pub(super) drawn: Vec<usize>,
@@ -67,8 +69,12 @@ pub(super) struct ConsoleScreen {
 }
 
 impl ConsoleScreen {
+    fn elapsed(&self) -> Duration {
+        self.elapsed_before + self.started.elapsed()
+    }
+
     pub(super) fn on_event(&mut self, event: &Event) {
-        let lines = self.view.apply(event, self.started.elapsed());
+        let lines = self.view.apply(event, self.elapsed());
         if is_frequent(event) {
             return self.redraw_soon();
         }
@@ -174,7 +180,7 @@ impl ConsoleScreen {
     fn area(&self, size: TerminalSize) -> Vec<String> {
         let columns = usize::from(size.columns).saturating_sub(1);
         let rows = usize::from(size.rows).saturating_sub(1).max(1);
-        let lines = self.view.live(self.started.elapsed(), rows);
+        let lines = self.view.live(self.elapsed(), rows);
         let fitting_lines = lines.iter().map(|line| fitting(line, columns).to_owned());
         fitting_lines.filter(|line| !line.is_empty()).collect()
     }
