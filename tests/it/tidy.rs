@@ -40,9 +40,8 @@ fn folder(path: &str) -> &str {
 /// The layer of a folder. `error`, `observers` and `internals` have none, see `may_import`.
 fn layer(folder: &str) -> Option<u32> {
     match folder {
-        "text" | "source" | "diff" | "regular_file" | "state" | "events" | "cancel" | "secrets" => {
-            Some(0)
-        }
+        "text" | "source" | "diff" | "regular_file" | "json_rpc" | "state" | "events"
+        | "cancel" | "secrets" => Some(0),
         "workspace" => Some(1),
         "process" | "snapshots" => Some(2),
         "environments" | "llm" | "apply" => Some(3),

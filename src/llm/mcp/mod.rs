@@ -3,7 +3,7 @@
 //! The client starts this binary under a hidden command (`relay.rs`), which copies bytes to a socket of the orchestrator
 //! (`server.rs`). So the tools run in the process that writes the log, whatever happens to the client.
 
-mod protocol;
+pub(crate) mod protocol;
 pub(crate) mod relay;
 pub(super) mod server;
 

@@ -1,24 +1,17 @@
-//! The messages of the Model Context Protocol: JSON-RPC, one object per line, in both of its generations.
+//! The messages of the Model Context Protocol, in both of its generations, as far as they concern tools.
 //!
 //! The older generation begins with `initialize`, the newer one with `server/discover`, and has a `resultType` in every
 //! result. Each ignores what it does not know, so the same answers serve both.
 
 use serde_json::{Map, Value, json};
 
+use crate::json_rpc::{self, MCP_VERSIONS, RpcError, RpcMessage};
 use crate::llm::json::parse;
 use crate::llm::mcp::ToolOutcome;
 use crate::llm::message::ToolOffer;
 
-/// The newest supported versions of the newer and of the older generation.
+/// The newest supported version of the newer generation.
 const NEWEST: &str = "2026-07-28";
-const NEWEST_OLD: &str = "2025-11-25";
-const OLD: [&str; 4] = [NEWEST_OLD, "2025-06-18", "2025-03-26", "2024-11-05"];
-
-const PARSE_ERROR: i64 = -32700;
-const INVALID_REQUEST: i64 = -32600;
-const METHOD_NOT_FOUND: i64 = -32601;
-const INVALID_PARAMS: i64 = -32602;
-const INTERNAL_ERROR: i64 = -32603;
 
 /// A line of the client.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,63 +37,33 @@ pub(super) enum McpMethod {
     /// A method whose result needs no tools: this is the result.
     Known(Value),
     ListTools,
-    CallTool {
-        name: String,
-        arguments: Value,
-    },
+    CallTool(NamedCall),
 }
 
-/// An error of JSON-RPC: its code and message.
-#[derive(Debug)]
-struct RpcError(i64, String);
-
-impl RpcError {
-    fn new(code: i64, message: impl Into<String>) -> RpcError {
-        RpcError(code, message.into())
-    }
+/// The tool that a request calls, and its arguments.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct NamedCall {
+    pub name: String,
+    pub arguments: Value,
 }
 
 /// Reads one line.
 pub(super) fn read(line: &[u8]) -> McpMessage {
-    let value = match parse(line) {
-        Ok(value) => value,
-        Err(problem) => {
-            let message = format!("invalid JSON: {problem}");
-            return McpMessage::Refused(error(&Value::Null, PARSE_ERROR, &message));
-        }
-    };
-    let id = value["id"].clone();
-    let is_valid_id = id.is_string() || id.is_number();
-    read_object(&value, is_valid_id).unwrap_or_else(|RpcError(code, message)| {
-        let id = if is_valid_id { id } else { Value::Null };
-        McpMessage::Refused(error(&id, code, &message))
-    })
+    let message = parse_line(line).and_then(json_rpc::read);
+    let read = message.and_then(|message| match message {
+        RpcMessage::Answer { .. } => Ok(McpMessage::Ignored),
+        RpcMessage::Notification { method, params } => Ok(notification(&method, &params)),
+        RpcMessage::Request { id, method, params } => match self::method(&method, &params) {
+            Ok(method) => Ok(McpMessage::Request(McpRequest { id, method })),
+            Err(error) => Err(error.answer(&id)),
+        },
+    });
+    read.unwrap_or_else(McpMessage::Refused)
 }
 
-fn read_object(value: &Value, is_valid_id: bool) -> Result<McpMessage, RpcError> {
-    let invalid = |message: &str| RpcError::new(INVALID_REQUEST, message);
-    let fields = value
-        .as_object()
-        .ok_or_else(|| invalid("one object a line is expected"))?;
-    if value["jsonrpc"] != "2.0" {
-        return Err(invalid("\"jsonrpc\" must be \"2.0\""));
-    }
-    match fields.get("method") {
-        None if fields.contains_key("result") || fields.contains_key("error") => {
-            Ok(McpMessage::Ignored)
-        }
-        Some(Value::String(method)) if !fields.contains_key("id") => {
-            Ok(notification(method, &value["params"]))
-        }
-        Some(Value::String(_)) if !is_valid_id => {
-            Err(invalid("\"id\" must be a string or a number"))
-        }
-        Some(Value::String(name)) => Ok(McpMessage::Request(McpRequest {
-            id: value["id"].clone(),
-            method: method(name, fields.get("params"))?,
-        })),
-        _ => Err(invalid("\"method\" must be a string")),
-    }
+/// Parses one line; the error is the answer to one that is not JSON.
+pub(crate) fn parse_line(line: &[u8]) -> Result<Value, Value> {
+    parse(line).map_err(|problem| RpcError::not_json(&problem).answer(&Value::Null))
 }
 
 fn notification(method: &str, params: &Value) -> McpMessage {
@@ -110,58 +73,49 @@ fn notification(method: &str, params: &Value) -> McpMessage {
     }
 }
 
-fn method(name: &str, params: Option<&Value>) -> Result<McpMethod, RpcError> {
-    let none = Map::new();
-    let invalid = |message: &str| RpcError::new(INVALID_PARAMS, message);
-    let params = match params {
-        None => &none,
-        Some(Value::Object(params)) => params,
-        Some(_) => return Err(invalid("\"params\" must be an object")),
-    };
+fn method(name: &str, params: &Map<String, Value>) -> Result<McpMethod, RpcError> {
+    let capabilities = json!({"tools": {}});
     match name {
-        "initialize" => match params.get("protocolVersion") {
-            Some(Value::String(version)) => Ok(McpMethod::Known(initialized(version))),
-            _ => Err(invalid("\"protocolVersion\" must be a string")),
-        },
-        "server/discover" => Ok(McpMethod::Known(discovered())),
+        "initialize" => Ok(McpMethod::Known(initialized(params, capabilities)?)),
+        "server/discover" => Ok(McpMethod::Known(discovered(capabilities))),
         "ping" => Ok(McpMethod::Known(complete(json!({})))),
-        "tools/list" if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) => {
-            Err(invalid("there is no such page"))
-        }
-        "tools/list" => Ok(McpMethod::ListTools),
-        "tools/call" => match params.get("name") {
-            Some(Value::String(name)) => {
-                let arguments = params
-                    .get("arguments")
-                    .filter(|arguments| !arguments.is_null());
-                Ok(McpMethod::CallTool {
-                    name: name.clone(),
-                    arguments: arguments.cloned().unwrap_or_else(|| json!({})),
-                })
-            }
-            _ => Err(invalid("\"name\" must be a string")),
-        },
-        other => Err(RpcError::new(
-            METHOD_NOT_FOUND,
-            format!("there is no method {other:?}"),
-        )),
+        "tools/list" => only_page(params).map(|()| McpMethod::ListTools),
+        "tools/call" => Ok(McpMethod::CallTool(named_call(params)?)),
+        other => Err(RpcError::unknown_method(other)),
     }
 }
 
-/// Returns the answer to a request.
-pub(super) fn answer(id: &Value, result: Value) -> Value {
-    json!({"jsonrpc": "2.0", "id": id, "result": result})
+/// Refuses a request for a page: all lists have one.
+pub(crate) fn only_page(params: &Map<String, Value>) -> Result<(), RpcError> {
+    match params.get("cursor") {
+        None | Some(Value::Null) => Ok(()),
+        Some(_) => Err(RpcError::invalid_params("there is no such page")),
+    }
+}
+
+/// Reads the parameters of `tools/call`.
+pub(crate) fn named_call(params: &Map<String, Value>) -> Result<NamedCall, RpcError> {
+    let Some(Value::String(name)) = params.get("name") else {
+        return Err(RpcError::invalid_params("\"name\" must be a string"));
+    };
+    let arguments = params
+        .get("arguments")
+        .filter(|arguments| !arguments.is_null());
+    Ok(NamedCall {
+        name: name.clone(),
+        arguments: arguments.cloned().unwrap_or_else(|| json!({})),
+    })
 }
 
 /// Returns the result of `tools/list`.
-pub(super) fn listed(offers: &[ToolOffer]) -> Value {
+pub(crate) fn listed(offers: &[ToolOffer]) -> Value {
     let tool = |offer: &ToolOffer| json!({"name": offer.name, "description": offer.description, "inputSchema": offer.schema});
     let tools: Vec<Value> = offers.iter().map(tool).collect();
     complete(json!({"tools": tools, "ttlMs": 0, "cacheScope": "private"}))
 }
 
 /// Returns the result of `tools/call`.
-pub(super) fn called(outcome: &ToolOutcome) -> Value {
+pub(crate) fn called(outcome: &ToolOutcome) -> Value {
     complete(
         json!({"content": [{"type": "text", "text": outcome.text}], "isError": outcome.is_error}),
     )
@@ -169,32 +123,36 @@ pub(super) fn called(outcome: &ToolOutcome) -> Value {
 
 /// Returns the answer to a request that exceeds the queue.
 pub(super) fn busy(id: &Value) -> Value {
-    error(id, INTERNAL_ERROR, "too many requests wait")
+    RpcError::internal("too many requests wait").answer(id)
 }
 
-fn error(id: &Value, code: i64, message: &str) -> Value {
-    json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
-}
-
-fn complete(mut result: Value) -> Value {
+/// Marks a result as whole, as the newer generation needs it.
+pub(crate) fn complete(mut result: Value) -> Value {
     result["resultType"] = "complete".into();
     result
 }
 
-fn initialized(version: &str) -> Value {
-    let version = OLD
-        .iter()
-        .find(|known| **known == version)
-        .unwrap_or(&NEWEST_OLD);
-    complete(
-        json!({"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server()}),
-    )
+/// Returns the result of `initialize`; an unknown version gets the newest one.
+pub(crate) fn initialized(
+    params: &Map<String, Value>,
+    capabilities: Value,
+) -> Result<Value, RpcError> {
+    let Some(Value::String(version)) = params.get("protocolVersion") else {
+        let message = "\"protocolVersion\" must be a string";
+        return Err(RpcError::invalid_params(message));
+    };
+    let version = MCP_VERSIONS.iter().find(|known| *known == version);
+    let version = version.unwrap_or(&MCP_VERSIONS[0]);
+    Ok(complete(
+        json!({"protocolVersion": version, "capabilities": capabilities, "serverInfo": server()}),
+    ))
 }
 
-fn discovered() -> Value {
+/// Returns the result of `server/discover`.
+pub(crate) fn discovered(capabilities: Value) -> Value {
     complete(json!({
-        "supportedVersions": [NEWEST, NEWEST_OLD],
-        "capabilities": {"tools": {}},
+        "supportedVersions": [NEWEST, MCP_VERSIONS[0]],
+        "capabilities": capabilities,
         "ttlMs": 0,
         "cacheScope": "private",
         "_meta": {"io.modelcontextprotocol/serverInfo": server()},
@@ -322,7 +280,7 @@ mod tests {
         else {
             panic!()
         };
-        assert_eq!(odd["protocolVersion"], NEWEST_OLD);
+        assert_eq!(odd["protocolVersion"], MCP_VERSIONS[0]);
         let McpMethod::Known(new) = method_of("server/discover", json!({"_meta": {}})) else {
             panic!()
         };
@@ -331,9 +289,11 @@ mod tests {
             (&json!("complete"), &json!(NEWEST))
         );
         assert_eq!(method_of("tools/list", json!({})), McpMethod::ListTools);
-        let call = |arguments: Value| McpMethod::CallTool {
-            name: "bash".into(),
-            arguments,
+        let call = |arguments: Value| {
+            McpMethod::CallTool(NamedCall {
+                name: "bash".into(),
+                arguments,
+            })
         };
         assert_eq!(
             method_of("tools/call", json!({"name": "bash"})),

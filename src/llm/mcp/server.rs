@@ -17,8 +17,9 @@ use rustix::io::Errno;
 use rustix::io::retry_on_intr;
 use serde_json::Value;
 
+use crate::json_rpc;
 use crate::llm::line_buffer::LineBuffer;
-use crate::llm::mcp::protocol::{self, McpMessage, McpMethod, McpRequest};
+use crate::llm::mcp::protocol::{self, McpMessage, McpMethod, McpRequest, NamedCall};
 use crate::llm::mcp::relay::short_path;
 use crate::llm::mcp::{ToolCall, Toolbox};
 
@@ -103,7 +104,7 @@ impl McpServer {
             let result = match &queued.request.method {
                 McpMethod::Known(result) => result.clone(),
                 McpMethod::ListTools => protocol::listed(&toolbox.offers()),
-                McpMethod::CallTool { name, arguments } => {
+                McpMethod::CallTool(NamedCall { name, arguments }) => {
                     let call = ToolCall {
                         name,
                         arguments,
@@ -120,7 +121,7 @@ impl McpServer {
             if is_wanted {
                 send(
                     &queued.reply_to,
-                    &protocol::answer(&queued.request.id, result),
+                    &json_rpc::answer(&queued.request.id, result),
                 );
             }
         }
@@ -251,7 +252,7 @@ impl McpReader {
             McpMessage::Request(McpRequest {
                 id,
                 method: McpMethod::Known(result),
-            }) => send(reply_to, &protocol::answer(&id, result)),
+            }) => send(reply_to, &json_rpc::answer(&id, result)),
             McpMessage::Cancelled(id) => {
                 self.cancel(|client, requested| client == *number && *requested == id)
             }
