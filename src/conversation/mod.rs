@@ -20,6 +20,7 @@ pub(crate) mod restart;
 pub(crate) mod session;
 pub(crate) mod state;
 mod tool_bridge;
+pub(crate) mod tool_text;
 pub(crate) mod tools;
 pub(crate) mod toolset;
 pub(crate) mod turns;

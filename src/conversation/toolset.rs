@@ -3,7 +3,6 @@
 //! A call is durable in the log before it begins, its result before it is sent or another call begins. After a resume no call without a result is
 //! run again; in a replay calls are run for their effect, and the conversation gets the recorded results.
 
-use std::borrow::Cow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,51 +14,26 @@ use serde_json::Value;
 use crate::conversation::agent::Agent;
 use crate::conversation::history::CallResult;
 use crate::conversation::replay::Replay;
+use crate::conversation::tool_text;
 use crate::conversation::tools::{self, CallRefusal, ToolAction, ToolCommand};
 use crate::conversation::workspace_files::{self, WorkspaceListing};
+use crate::environments::Response;
 use crate::environments::adhoc::host::HostStart;
-use crate::environments::adhoc::{self, FoundEnvironment};
-use crate::environments::builtin::EnvironmentFactory;
+use crate::environments::builtin::{BUILT_IN, EnvironmentFactory};
 use crate::environments::editor::FrozenPaths;
 use crate::environments::registry::{ControlAction, Registry, UrgentAction, Waiter};
-use crate::environments::{Response, ScreenSection};
 use crate::error::{Error, Result};
 use crate::events::{Event, FileMark, RequestPlace};
 use crate::llm::{ContentBlock, ToolOffer};
-use crate::process::sandbox::hints::denials;
 use crate::process::scratch::ScratchDirs;
 use crate::secrets::Secrets;
-use crate::text::shorten::cut_middle;
 
-/// Bytes of a call's output that the model gets.
-const OUTPUT_LIMIT: usize = 16 << 10;
-/// Bytes of all screens together.
-const SCREEN_LIMIT: usize = 16 << 10;
 /// From so few turns on a result says how many are left.
 const FEW_TURNS: u32 = 5;
 /// The result of a call whose own was never recorded.
 pub(crate) const UNKNOWN: &str =
     "outcome unknown: the run was interrupted while this was under way, and it was not repeated";
 const NOT_RUN: &str = "not run: the environments were restarted";
-
-const BUILT_IN: [(&str, &str); 3] = [
-    (
-        "bash",
-        "A bash that lives as long as this conversation: directory, variables, functions and background jobs stay. \
-         Commands read an empty stdin.",
-    ),
-    (
-        "python",
-        "A Python that lives as long as this conversation: variables and imports stay. Expressions are shown as at a \
-         prompt.",
-    ),
-    (
-        "editor",
-        "Views of files that follow every change. `view PATH /START/ /END/` opens a view from the first line that \
-         matches START to the next that matches END; `edit PATH FIRST-LAST` and the new lines below it replaces lines of a view; \
-         `create PATH` and the content below it; `search \"PATTERN\" GLOB`; `close ID`.",
-    ),
-];
 
 /// A call of the model: where it belongs, and its arguments.
 #[derive(Debug, Clone, Copy)]
@@ -129,15 +103,7 @@ impl Toolset {
 
     /// The tools: the built-in ones, then the user's own by name.
     pub(crate) fn offers(&self) -> Vec<ToolOffer> {
-        let built_in = BUILT_IN
-            .iter()
-            .map(|(name, description)| tools::offer(name, description));
-        let own = self
-            .factory
-            .own()
-            .iter()
-            .map(|found| tools::offer(&found.name, &described(found)));
-        built_in.chain(own).collect()
+        tool_text::offers(self.factory.own())
     }
 
     /// Runs a call of the newest answer.
@@ -223,12 +189,7 @@ impl Toolset {
         limits: CallLimits,
     ) -> std::result::Result<ToolCommand, CallRefusal> {
         if !self.knows(call.tool) {
-            let names: Vec<String> = self.offers().into_iter().map(|offer| offer.name).collect();
-            return Err(CallRefusal(format!(
-                "there is no tool {:?}; there are {}",
-                call.tool,
-                names.join(", ")
-            )));
+            return Err(tool_text::unknown_tool(call.tool, &self.offers()));
         }
         if limits.deadline <= Instant::now() {
             return Err("the time of the phase is over".into());
@@ -237,8 +198,7 @@ impl Toolset {
     }
 
     fn knows(&self, name: &str) -> bool {
-        BUILT_IN.iter().any(|(known, _)| *known == name)
-            || self.factory.own().iter().any(|found| found.name == name)
+        BUILT_IN.contains(&name) || self.factory.own().iter().any(|found| found.name == name)
     }
 
     /// Starts an environment at its first use.
@@ -323,36 +283,13 @@ impl Toolset {
         if !self.used.iter().any(|used| used == name) {
             self.used.push(name.to_owned());
         }
-        let mut output = match response.output {
-            blank if blank.trim().is_empty() => "(no output)\n".to_owned(),
-            output => output,
-        };
-        if let Cow::Owned(redacted) = self.tool_env.secrets.redact(&output) {
-            output = redacted;
-        }
-        if !output.ends_with('\n') {
-            output.push('\n');
-        }
-        let policy = self
-            .tool_env
-            .start
-            .launcher
-            .policy
-            .as_ref()
-            .filter(|_| !response.success);
-        let refused = policy
-            .map(|policy| denials(&output, "", policy))
-            .unwrap_or_default();
-        let mut output = cut_middle(&output, OUTPUT_LIMIT);
-        output.extend(
-            refused
-                .iter()
-                .map(|denial| format!("[sandbox: {}]\n", denial.sentence)),
-        );
+        let is_error = !response.success;
+        let ToolEnv { start, secrets, .. } = &self.tool_env;
+        let mut output = tool_text::output_text(response, secrets, start.launcher.policy.as_ref());
         output += &turns_note(limits.turns_left);
         CallResult {
             ran: true,
-            is_error: !response.success,
+            is_error,
             output,
             screen: self.screen(name),
         }
@@ -360,18 +297,8 @@ impl Toolset {
 
     /// The screens of the environments used so far, the one just used first.
     fn screen(&mut self, newest: &str) -> String {
-        let mut sections = self.registry.screens();
-        sections.retain(|(name, _)| self.used.contains(name));
-        sections.sort_by_key(|(name, _)| name != newest);
-        let mut all = String::new();
-        for (name, ScreenSection { content, .. }) in sections {
-            let section = format!("\n[screen of {name}]\n{}\n", content.trim_end());
-            all += &cut_end(
-                &self.tool_env.secrets.redact(&section),
-                SCREEN_LIMIT.saturating_sub(all.len()),
-            );
-        }
-        all
+        let sections = self.registry.screens();
+        tool_text::screens_text(sections, &self.used, newest, &self.tool_env.secrets)
     }
 
     fn compare(
@@ -429,16 +356,6 @@ fn either(one: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>) -> Result<OwnedFd>
         .map_err(|error: Errno| Error::Bug(format!("cannot wait for two things at once: {error}")))
 }
 
-fn described(found: &FoundEnvironment) -> String {
-    let said = (found.kind == adhoc::AdhocKind::Yaml)
-        .then(|| adhoc::read_program(&found.path).ok())
-        .flatten();
-    said.map_or_else(
-        || format!("The user's own environment {}.", found.name),
-        |program| program.description,
-    )
-}
-
 /// The result of a call that was not run, or whose end was not recorded.
 pub(crate) fn refused(why: &str, turns_left: u32) -> CallResult {
     let output = format!("{why}\n{}", turns_note(turns_left));
@@ -456,17 +373,6 @@ fn turns_note(turns_left: u32) -> String {
         1 => "[1 turn left]\n".into(),
         few if few <= FEW_TURNS => format!("[{few} turns left]\n"),
         _ => String::new(),
-    }
-}
-
-fn cut_end(text: &str, room: usize) -> String {
-    const NOTE: &str = "\n[the rest of the screens is left out]\n";
-    if text.len() <= room {
-        return text.to_owned();
-    }
-    match room.checked_sub(NOTE.len()) {
-        Some(room) => text[..text.floor_char_boundary(room)].to_owned() + NOTE,
-        None => String::new(),
     }
 }
 

@@ -1,11 +1,10 @@
 //! The queue of requests that were read and not answered yet.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use crate::environments::registry::UrgentAction;
-use crate::server::protocol::{
-    LONGEST_LINE, MalformedRequest, RequestProblem, ServeRequest, parse,
-};
+use crate::server::lines::{InputLine, LineSplitter};
+use crate::server::order::{OrderedRequest, QueuedItem, RequestOrder};
+use crate::server::protocol::{MalformedRequest, RequestProblem, ServeRequest, parse};
+use crate::server::streams::InputQueue;
 
 /// A line to answer.
 #[derive(Debug)]
@@ -18,131 +17,88 @@ pub enum QueueItem {
     },
 }
 
-impl QueueItem {
-    /// Whether it is for this environment and has not taken effect.
-    fn waits_for(&self, environment: &str) -> bool {
-        matches!(self, QueueItem::Request { request, is_done: false } if request.environment == environment)
+impl OrderedRequest for Result<ServeRequest, MalformedRequest> {
+    fn environment(&self) -> Option<&str> {
+        self.as_ref()
+            .ok()
+            .map(|request| request.environment.as_str())
+    }
+
+    fn urgent(&self) -> Option<UrgentAction> {
+        self.as_ref().ok().and_then(ServeRequest::urgent)
     }
 }
 
 /// Requests in the order in which they were read.
 #[derive(Debug, Default)]
 pub struct Queue {
-    items: VecDeque<QueueItem>,
-    /// How many items were taken out.
-    taken: usize,
-    /// Interrupts and restarts that have not taken effect, by how many items were read before them.
-    urgent: VecDeque<usize>,
-    /// How many had been read when the last command of an environment began.
-    begun: BTreeMap<String, usize>,
-    /// The beginning of a line.
-    line: Vec<u8>,
-    /// The line is too long and is skipped.
-    is_too_long: bool,
+    order: RequestOrder<Result<ServeRequest, MalformedRequest>>,
+    lines: LineSplitter,
     is_closed: bool,
 }
 
 impl Queue {
     /// Adds input, split anywhere.
-    pub fn push(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let end = memchr::memchr(b'\n', bytes);
-            let (piece, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
-            self.is_too_long |= LONGEST_LINE < self.line.len() + piece.len();
-            if self.is_too_long {
-                self.line = Vec::new();
-            } else {
-                self.line.extend_from_slice(piece);
-            }
-            if end.is_some() {
-                self.end_line();
-            }
-            bytes = rest.get(1..).unwrap_or_default();
-        }
+    pub fn push(&mut self, bytes: &[u8]) {
+        let lines = self.lines.push(bytes);
+        lines.into_iter().for_each(|line| self.add(line));
     }
 
     /// Ends the input; its last line may lack a newline.
     pub fn close(&mut self) {
-        self.end_line();
+        if let Some(line) = self.lines.end() {
+            self.add(line);
+        }
         self.is_closed = true;
     }
 
-    /// Whether the input has ended.
-    pub fn is_closed(&self) -> bool {
-        self.is_closed
-    }
-
-    fn end_line(&mut self) {
-        let line = std::mem::take(&mut self.line);
-        if std::mem::take(&mut self.is_too_long) {
-            let problem = RequestProblem::TooLong;
-            self.add(QueueItem::Malformed(MalformedRequest { id: None, problem }));
-        } else if !line.iter().all(u8::is_ascii_whitespace) {
-            self.add(match parse(&line) {
-                Ok(request) => QueueItem::Request {
-                    request,
-                    is_done: false,
-                },
-                Err(malformed) => QueueItem::Malformed(malformed),
-            });
-        }
-    }
-
-    fn add(&mut self, item: QueueItem) {
-        if matches!(&item, QueueItem::Request { request, .. } if request.urgent().is_some()) {
-            self.urgent.push_back(self.taken + self.items.len());
-        }
-        self.items.push_back(item);
+    fn add(&mut self, line: InputLine) {
+        self.order.add(match line {
+            InputLine::Text(line) => parse(&line),
+            InputLine::TooLong => Err(MalformedRequest {
+                id: None,
+                problem: RequestProblem::TooLong,
+            }),
+        });
     }
 
     /// Takes the next item.
     pub fn take(&mut self) -> Option<QueueItem> {
-        let item = self.items.pop_front()?;
-        self.taken += 1;
-        while self
-            .urgent
-            .front()
-            .is_some_and(|number| *number < self.taken)
-        {
-            self.urgent.pop_front();
-        }
-        Some(item)
+        let QueuedItem { request, is_done } = self.order.take()?;
+        Some(match request {
+            Ok(request) => QueueItem::Request { request, is_done },
+            Err(malformed) => QueueItem::Malformed(malformed),
+        })
     }
 
     /// Records that a command of this environment begins.
     pub fn begin(&mut self, environment: &str) {
-        let read = self.taken + self.items.len();
-        match self.begun.get_mut(environment) {
-            Some(begun) => *begun = read,
-            None => drop(self.begun.insert(environment.to_owned(), read)),
-        }
+        self.order.begin(environment);
     }
 
-    /// Takes the action for the command that runs in this environment: an interrupt or restart that is the next request
-    /// for it, or that was read after the command began, even if other requests for it come first.
+    /// Takes the action for the command that runs in this environment.
     pub fn take_urgent(&mut self, environment: &str) -> UrgentAction {
-        let Queue {
-            items,
-            taken,
-            urgent,
-            begun,
-            ..
-        } = self;
-        let begun = begun.get(environment).copied().unwrap_or_default();
-        let is_for_it = |item: &QueueItem| item.waits_for(environment);
-        let found = urgent.iter().position(|number| {
-            let index = *number - *taken;
-            items.get(index).is_some_and(is_for_it)
-                && (begun <= *number || !items.range(..index).any(is_for_it))
-        });
-        let number = found.and_then(|found| urgent.remove(found));
-        match number.and_then(|number| items.get_mut(number - *taken)) {
-            Some(QueueItem::Request { request, is_done }) => {
-                *is_done = true;
-                request.urgent().unwrap_or(UrgentAction::Nothing)
-            }
-            _ => UrgentAction::Nothing,
-        }
+        self.order.take_urgent(environment)
+    }
+}
+
+impl InputQueue for Queue {
+    type Item = QueueItem;
+
+    fn push(&mut self, bytes: &[u8]) {
+        Queue::push(self, bytes);
+    }
+
+    fn close(&mut self) {
+        Queue::close(self);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    fn take(&mut self) -> Option<QueueItem> {
+        Queue::take(self)
     }
 }
 

@@ -5,6 +5,8 @@
 //! a command can be interrupted, and its environment restarted, while it runs.
 
 pub(crate) mod input;
+mod lines;
+mod order;
 pub(crate) mod protocol;
 mod streams;
 
@@ -15,7 +17,7 @@ use rustix::event::epoll;
 
 use crate::cancel::{CancelToken, Signal};
 use crate::environments::registry::{Registry, UrgentAction, Waiter};
-use crate::server::input::QueueItem;
+use crate::server::input::{Queue, QueueItem};
 use crate::server::protocol::{ServeAction, ServeReply, ServeRequest};
 use crate::server::streams::{AnswerWriter, Output, Streams};
 
@@ -31,7 +33,7 @@ pub(crate) enum ServeEnd {
 /// Serves until the input ends, a signal comes, or stdout is closed; then ends every environment.
 pub(crate) fn serve(registry: &mut Registry, cancel: &CancelToken) -> io::Result<ServeEnd> {
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let mut streams = Streams::new(cancel, events.as_fd())?;
+    let mut streams = Streams::new(cancel, events.as_fd(), Queue::default())?;
     let served = answer_all(registry, &mut streams, events.as_fd());
     let end = match cancel.requested() {
         Some(signal) => ServeEnd::Stopped(signal),
@@ -44,7 +46,7 @@ pub(crate) fn serve(registry: &mut Registry, cancel: &CancelToken) -> io::Result
 
 fn answer_all(
     registry: &mut Registry,
-    streams: &mut Streams<'_>,
+    streams: &mut Streams<'_, Queue>,
     wake: BorrowedFd<'_>,
 ) -> io::Result<()> {
     let output = Output::open()?;
@@ -77,7 +79,11 @@ fn answer_all(
     Ok(())
 }
 
-fn write(reply: &ServeReply<'_>, output: &Output, streams: &mut Streams<'_>) -> io::Result<()> {
+fn write(
+    reply: &ServeReply<'_>,
+    output: &Output,
+    streams: &mut Streams<'_, Queue>,
+) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 16, AnswerWriter { output, streams });
     reply.write(&mut out).and_then(|()| out.flush())
 }
@@ -86,7 +92,7 @@ fn execute(
     registry: &mut Registry,
     request: &ServeRequest,
     is_done: bool,
-    streams: &mut Streams<'_>,
+    streams: &mut Streams<'_, Queue>,
     wake: BorrowedFd<'_>,
 ) -> crate::environments::Response {
     let mut is_begun = matches!(request.action, ServeAction::Control(_));

@@ -10,9 +10,8 @@ use serde_json::Value;
 
 use crate::environments::registry::{ControlAction, UrgentAction};
 use crate::environments::{Response, ScreenSection};
+use crate::server::lines::LONGEST_LINE;
 
-/// A line longer than this is skipped to its end.
-pub(crate) const LONGEST_LINE: usize = 128 << 20;
 /// Longer timeouts count as this many seconds.
 const LONGEST_TIMEOUT: f64 = 1e9;
 /// Far above what any request has. Parsed, a value takes many times the memory of its text.

@@ -13,7 +13,6 @@ use rustix::pipe::{PIPE_BUF, fcntl_setpipe_size};
 use rustix::stdio::{stdin, stdout};
 
 use crate::cancel::CancelToken;
-use crate::server::input::{Queue, QueueItem};
 
 const CHUNK: usize = 64 * 1024;
 /// How much is read at most before the server does something else.
@@ -24,23 +23,44 @@ const PIPE_SIZE: usize = 1 << 20;
 const INPUT: u64 = 0;
 const END: u64 = 1;
 
+/// What was read and not answered yet.
+pub(super) trait InputQueue {
+    type Item;
+
+    /// Adds input, split anywhere.
+    fn push(&mut self, bytes: &[u8]);
+
+    /// Ends the input.
+    fn close(&mut self);
+
+    /// Whether the input has ended.
+    fn is_closed(&self) -> bool;
+
+    /// Takes what is answered next.
+    fn take(&mut self) -> Option<Self::Item>;
+}
+
 /// The input, and what ends the server.
-pub(super) struct Streams<'a> {
+pub(super) struct Streams<'a, Q> {
     cancel: &'a CancelToken,
     /// Becomes readable with stdin, with the token, and when stdout is closed by its reader.
     events: BorrowedFd<'a>,
-    pub(super) queue: Queue,
+    pub(super) queue: Q,
     is_over: bool,
     chunk: Vec<u8>,
 }
 
-impl<'a> Streams<'a> {
+impl<'a, Q: InputQueue> Streams<'a, Q> {
     /// `events` is an empty epoll instance.
-    pub(super) fn new(cancel: &'a CancelToken, events: BorrowedFd<'a>) -> io::Result<Streams<'a>> {
+    pub(super) fn new(
+        cancel: &'a CancelToken,
+        events: BorrowedFd<'a>,
+        queue: Q,
+    ) -> io::Result<Streams<'a, Q>> {
         let mut streams = Streams {
             cancel,
             events,
-            queue: Queue::default(),
+            queue,
             is_over: false,
             chunk: vec![0; CHUNK],
         };
@@ -73,7 +93,7 @@ impl<'a> Streams<'a> {
     }
 
     /// Waits for the next item; `None` at the end.
-    pub(super) fn next(&mut self) -> Option<QueueItem> {
+    pub(super) fn next(&mut self) -> Option<Q::Item> {
         while !self.is_over() {
             match self.queue.take() {
                 None if self.queue.is_closed() => return None,
@@ -181,12 +201,12 @@ impl Output {
 }
 
 /// Writes to stdout; queues requests while it has to wait.
-pub(super) struct AnswerWriter<'a, 'b> {
+pub(super) struct AnswerWriter<'a, 'b, Q> {
     pub(super) output: &'a Output,
-    pub(super) streams: &'a mut Streams<'b>,
+    pub(super) streams: &'a mut Streams<'b, Q>,
 }
 
-impl AnswerWriter<'_, '_> {
+impl<Q: InputQueue> AnswerWriter<'_, '_, Q> {
     fn wait(&mut self) -> io::Result<()> {
         let mut fds = [
             PollFd::new(&self.output.fd, PollFlags::OUT),
@@ -204,7 +224,7 @@ impl AnswerWriter<'_, '_> {
     }
 }
 
-impl Write for AnswerWriter<'_, '_> {
+impl<Q: InputQueue> Write for AnswerWriter<'_, '_, Q> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.output.write(bytes) {
