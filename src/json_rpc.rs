@@ -65,6 +65,16 @@ impl RpcError {
         RpcError::new(-32603, message)
     }
 
+    pub(crate) fn unsupported_version(requested: &str, supported: &[&str]) -> RpcError {
+        RpcError {
+            data: Some(json!({"supported": supported, "requested": requested})),
+            ..RpcError::new(
+                -32022,
+                format!("unsupported protocol version {requested:?}"),
+            )
+        }
+    }
+
     /// There is no resource of this address.
     pub(crate) fn no_resource(uri: &str) -> RpcError {
         RpcError {

@@ -293,6 +293,9 @@ pub(super) struct DiffArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArguments {
+    /// Serve as an MCP server: environments as tools, screens as resources
+    #[arg(long)]
+    pub mcp: bool,
     /// Where the environments work [default: PROJECT_DIR, else the current directory]
     #[arg(long, value_name = "DIR")]
     pub project_dir: Option<PathBuf>,

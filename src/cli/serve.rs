@@ -20,6 +20,7 @@ use crate::process::env::for_environments;
 use crate::process::sandbox::probe::{self, ProbeResult};
 use crate::process::sandbox::{SandboxMode, SandboxPolicy};
 use crate::process::scratch::ScratchDirs;
+use crate::server::mcp::McpServing;
 use crate::server::{self, ServeEnd};
 
 /// Serves, and returns the exit code.
@@ -47,9 +48,19 @@ fn serve(arguments: &ServeArguments, env: &CliEnv) -> Result<ServeEnd> {
         ),
         project,
     };
+    let (project, policy) = (start.project.clone(), start.launcher.policy.clone());
     let mut registry = create_environments(start, &cancel)?;
-    server::serve(&mut registry, &cancel)
-        .map_err(|error| Error::io("serve", Path::new("stdout"), error))
+    let served = if arguments.mcp {
+        let serving = McpServing {
+            registry: &mut registry,
+            project,
+            policy,
+        };
+        server::mcp::serve(serving, &cancel)
+    } else {
+        server::serve(&mut registry, &cancel)
+    };
+    served.map_err(|error| Error::io("serve", Path::new("stdout"), error))
 }
 
 /// The project directory, absolute.

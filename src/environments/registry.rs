@@ -94,6 +94,14 @@ impl Registry {
         self.entries.iter().any(|entry| entry.name == name)
     }
 
+    /// The names, in the order of the screens.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.entries
+            .iter()
+            .map(|entry| entry.name.as_str())
+            .collect()
+    }
+
     /// Runs a command until it ends or the timeout has passed.
     pub(crate) fn command(
         &mut self,
@@ -174,11 +182,7 @@ impl Registry {
     }
 
     fn unknown(&self, name: &str) -> Response {
-        let mut names: Vec<&str> = self
-            .entries
-            .iter()
-            .map(|entry| entry.name.as_str())
-            .collect();
+        let mut names = self.names();
         names.sort_unstable();
         Response::failed(format!(
             "Unknown environment: {name}\nAvailable: {}",

@@ -1,4 +1,5 @@
-//! Serves the environments to any agent: requests on stdin, answers on stdout, one JSON object per line.
+//! Serves the environments to any agent: requests on stdin, answers on stdout, one JSON object per line. `mcp/` serves
+//! them over the Model Context Protocol.
 //!
 //! Requests run one at a time, in the order in which they were read. There is one thread: wherever it waits (for a
 //! request, for a command, for the reader of stdout), it waits for further requests, too, and for what ends the server. So
@@ -6,6 +7,7 @@
 
 pub(crate) mod input;
 mod lines;
+pub(crate) mod mcp;
 mod order;
 pub(crate) mod protocol;
 mod streams;
@@ -19,7 +21,7 @@ use crate::cancel::{CancelToken, Signal};
 use crate::environments::registry::{Registry, UrgentAction, Waiter};
 use crate::server::input::{Queue, QueueItem};
 use crate::server::protocol::{ServeAction, ServeReply, ServeRequest};
-use crate::server::streams::{AnswerWriter, Output, Streams};
+use crate::server::streams::{AnswerWriter, InputQueue, Output, Streams};
 
 /// Why the loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,13 +37,17 @@ pub(crate) fn serve(registry: &mut Registry, cancel: &CancelToken) -> io::Result
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut streams = Streams::new(cancel, events.as_fd(), Queue::default())?;
     let served = answer_all(registry, &mut streams, events.as_fd());
-    let end = match cancel.requested() {
+    let end = end_of(&streams, cancel);
+    registry.shutdown();
+    served.map(|()| end)
+}
+
+fn end_of<Q: InputQueue>(streams: &Streams<'_, Q>, cancel: &CancelToken) -> ServeEnd {
+    match cancel.requested() {
         Some(signal) => ServeEnd::Stopped(signal),
         None if streams.is_over() => ServeEnd::OutputClosed,
         None => ServeEnd::InputEnded,
-    };
-    registry.shutdown();
-    served.map(|()| end)
+    }
 }
 
 fn answer_all(

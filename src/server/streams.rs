@@ -22,6 +22,7 @@ const PIPE_SIZE: usize = 1 << 20;
 /// What an event is about.
 const INPUT: u64 = 0;
 const END: u64 = 1;
+const TIMER: u64 = 2;
 
 /// What was read and not answered yet.
 pub(super) trait InputQueue {
@@ -75,6 +76,11 @@ impl<'a, Q: InputQueue> Streams<'a, Q> {
         Ok(streams)
     }
 
+    /// Makes a timer one of the events; its owner reads it.
+    pub(super) fn watch_timer(&self, timer: BorrowedFd<'_>) -> io::Result<()> {
+        self.watch(timer, TIMER, epoll::EventFlags::IN).map(drop)
+    }
+
     /// Adds a descriptor; returns whether it is one that can be waited for.
     fn watch(&self, fd: BorrowedFd<'_>, what: u64, flags: epoll::EventFlags) -> io::Result<bool> {
         match epoll::add(self.events, fd, epoll::EventData::new_u64(what), flags) {
@@ -121,12 +127,13 @@ impl<'a, Q: InputQueue> Streams<'a, Q> {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(END),
         };
-        let mut events = [none; 3];
+        let mut events = [none; 4];
         let count = epoll::wait(self.events, &mut events, timeout).unwrap_or(0);
         let mut may_have_more = false;
         for event in &events[..count] {
             match { event.data }.u64() {
                 INPUT => may_have_more = self.read(),
+                TIMER => {}
                 _ => self.is_over = true,
             }
         }

@@ -12,6 +12,8 @@ use crate::llm::message::ToolOffer;
 
 /// The newest supported version of the newer generation.
 const NEWEST: &str = "2026-07-28";
+const SUPPORTED: [&str; 2] = [NEWEST, MCP_VERSIONS[0]];
+const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// A line of the client.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,7 +79,7 @@ fn method(name: &str, params: &Map<String, Value>) -> Result<McpMethod, RpcError
     let capabilities = json!({"tools": {}});
     match name {
         "initialize" => Ok(McpMethod::Known(initialized(params, capabilities)?)),
-        "server/discover" => Ok(McpMethod::Known(discovered(capabilities))),
+        "server/discover" => Ok(McpMethod::Known(discovered(capabilities, ""))),
         "ping" => Ok(McpMethod::Known(complete(json!({})))),
         "tools/list" => only_page(params).map(|()| McpMethod::ListTools),
         "tools/call" => Ok(McpMethod::CallTool(named_call(params)?)),
@@ -111,7 +113,7 @@ pub(crate) fn named_call(params: &Map<String, Value>) -> Result<NamedCall, RpcEr
 pub(crate) fn listed(offers: &[ToolOffer]) -> Value {
     let tool = |offer: &ToolOffer| json!({"name": offer.name, "description": offer.description, "inputSchema": offer.schema});
     let tools: Vec<Value> = offers.iter().map(tool).collect();
-    complete(json!({"tools": tools, "ttlMs": 0, "cacheScope": "private"}))
+    cached(json!({"tools": tools}))
 }
 
 /// Returns the result of `tools/call`.
@@ -132,6 +134,26 @@ pub(crate) fn complete(mut result: Value) -> Value {
     result
 }
 
+/// Marks a result that the newer generation may cache as one that is out of date at once.
+pub(crate) fn cached(mut result: Value) -> Value {
+    result["ttlMs"] = 0.into();
+    result["cacheScope"] = "private".into();
+    complete(result)
+}
+
+/// Returns the version that a request of the newer generation names.
+pub(crate) fn named_version(params: &Map<String, Value>) -> Option<&str> {
+    params.get("_meta")?.get(VERSION_KEY)?.as_str()
+}
+
+/// Refuses an unknown version that a request names.
+pub(crate) fn check_version(version: &str) -> Result<(), RpcError> {
+    match version == NEWEST || MCP_VERSIONS.contains(&version) {
+        true => Ok(()),
+        false => Err(RpcError::unsupported_version(version, &SUPPORTED)),
+    }
+}
+
 /// Returns the result of `initialize`; an unknown version gets the newest one.
 pub(crate) fn initialized(
     params: &Map<String, Value>,
@@ -149,14 +171,16 @@ pub(crate) fn initialized(
 }
 
 /// Returns the result of `server/discover`.
-pub(crate) fn discovered(capabilities: Value) -> Value {
-    complete(json!({
-        "supportedVersions": [NEWEST, MCP_VERSIONS[0]],
+pub(crate) fn discovered(capabilities: Value, instructions: &str) -> Value {
+    let mut result = json!({
+        "supportedVersions": SUPPORTED,
         "capabilities": capabilities,
-        "ttlMs": 0,
-        "cacheScope": "private",
         "_meta": {"io.modelcontextprotocol/serverInfo": server()},
-    }))
+    });
+    if !instructions.is_empty() {
+        result["instructions"] = instructions.into();
+    }
+    cached(result)
 }
 
 fn server() -> Value {
