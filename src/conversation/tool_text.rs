@@ -105,13 +105,18 @@ pub(crate) fn screens_text(
 }
 
 fn described(found: &FoundEnvironment) -> String {
-    let said = (found.kind == AdhocKind::Yaml)
-        .then(|| adhoc::read_program(&found.path).ok())
-        .flatten();
-    said.map_or_else(
-        || format!("The user's own environment {}.", found.name),
-        |program| program.description,
-    )
+    let name = &found.name;
+    let own = || format!("The user's own environment {name}.");
+    match found.kind {
+        AdhocKind::Yaml => {
+            adhoc::read_program(&found.path).map_or_else(|_| own(), |program| program.description)
+        }
+        AdhocKind::Mcp => format!(
+            "The tools of the MCP server {name}. A command is the name of one of its tools, then the arguments as a JSON \
+             object: `TOOL {{\"name\": \"value\"}}`. An empty command lists the tools and their parameters."
+        ),
+        AdhocKind::Python | AdhocKind::Executable => own(),
+    }
 }
 
 fn cut_end(text: &str, room: usize) -> String {

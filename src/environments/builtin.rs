@@ -7,8 +7,10 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::adhoc::host::{HostEnvironment, HostStart, LOADING_PATIENCE};
-use super::adhoc::{self, FoundEnvironment};
+use super::adhoc::host::{HostEnvironment, HostStart};
+use super::adhoc::mcp::environment::McpEnvironment;
+use super::adhoc::own::{LOADING_PATIENCE, OwnEnvironment};
+use super::adhoc::{self, AdhocKind, FoundEnvironment};
 use super::bash::BashEnvironment;
 use super::editor::{EditorEnvironment, FrozenPaths};
 use super::python::PythonEnvironment;
@@ -77,7 +79,7 @@ impl EnvironmentFactory {
     /// Creates all of them; the user's own load side by side, and those that fail are left out. A restart looks into
     /// `env/` again.
     pub(crate) fn create_all(self, wake: Option<BorrowedFd<'_>>) -> Result<Registry, Error> {
-        let mut hosts: Vec<(String, HostEnvironment)> = self
+        let mut hosts: Vec<(String, Box<dyn OwnEnvironment>)> = self
             .own
             .iter()
             .map(|found| (found.name.clone(), self.host(found.clone())))
@@ -89,7 +91,7 @@ impl EnvironmentFactory {
         let deadline = Instant::now() + LOADING_PATIENCE;
         hosts.retain_mut(|(_, host)| host.is_offered(deadline, wake));
         for (name, host) in hosts {
-            registry.add(&name, Box::new(host));
+            registry.add(&name, host);
         }
         registry.set_finder(Box::new(move |name| self.find_again(name)));
         Ok(registry)
@@ -109,8 +111,12 @@ impl EnvironmentFactory {
         })
     }
 
-    fn host(&self, found: FoundEnvironment) -> HostEnvironment {
-        HostEnvironment::new(found, self.start.clone(), self.print)
+    fn host(&self, found: FoundEnvironment) -> Box<dyn OwnEnvironment> {
+        let (start, print) = (self.start.clone(), self.print);
+        match found.kind {
+            AdhocKind::Mcp => Box::new(McpEnvironment::new(found, start, print)),
+            _ => Box::new(HostEnvironment::new(found, start, print)),
+        }
     }
 
     fn load(
@@ -123,7 +129,7 @@ impl EnvironmentFactory {
         host.is_offered(deadline.min(Instant::now() + LOADING_PATIENCE), wake);
         match host.problem() {
             Some(problem) => Err(CreateError(problem)),
-            None => Ok(Box::new(host)),
+            None => Ok(host),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The non-blocking socket to a child: sends within a time limit, receives what is there.
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
@@ -52,6 +53,11 @@ impl Channel {
     /// Whether more can be received.
     pub(super) fn is_open(&self) -> bool {
         self.is_open
+    }
+
+    /// Sends no more: the other side reads the end of its input.
+    pub(super) fn close_output(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
     }
 
     /// The bytes that are there, possibly none; never blocks.

@@ -8,25 +8,19 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::environments::adhoc::messages::{HostMessage, cleaned, section};
+use crate::environments::adhoc::own::{LOADING_PATIENCE, OwnEnvironment};
 use crate::environments::adhoc::process::{HostProcess, LaunchError};
-use crate::environments::adhoc::{FoundEnvironment, find_one};
+use crate::environments::adhoc::{AdhocKind, FoundEnvironment, find_one};
 use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
-use crate::process::JobEnd;
-use crate::process::child::StopMode;
 
 pub(crate) use crate::environments::adhoc::process::HostStart;
 
-/// How long the others wait for a host that is loading.
-pub(crate) const LOADING_PATIENCE: Duration = Duration::from_secs(10);
 const SCREEN_PATIENCE: Duration = Duration::from_secs(2);
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a host may take to exit after it has closed its channel.
-const EXIT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One of the user's environments.
 pub(crate) struct HostEnvironment {
@@ -61,18 +55,6 @@ impl HostEnvironment {
         };
         host.load();
         host
-    }
-
-    /// Waits until the host is loaded or has failed, or until `wake`. Returns whether to offer it; one that is still
-    /// loading is offered.
-    pub(crate) fn is_offered(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> bool {
-        while self.is_loading() {
-            match self.receive(Some(deadline), wake) {
-                Some(message) => self.loaded(message),
-                None => return true,
-            }
-        }
-        self.problem.is_none()
     }
 
     fn load(&mut self) {
@@ -144,27 +126,14 @@ impl HostEnvironment {
 
     /// Waits a little for a host that has closed its channel to exit, then ends it; returns how it ended.
     fn reap_after_exit(&mut self) -> String {
-        if let Some(process) = &self.process {
-            let patience = Timespec::try_from(EXIT_PATIENCE).unwrap_or_default();
-            let mut fds = [PollFd::from_borrowed_fd(
-                process.child.over(),
-                PollFlags::IN,
-            )];
-            while poll(&mut fds, Some(&patience)) == Err(rustix::io::Errno::INTR) {}
-        }
-        self.reap()
+        let process = self.process.take();
+        process.map_or_else(|| "ended".into(), |process| process.end_after_exit().0)
     }
 
-    /// Ends the host and returns how it ended.
-    fn reap(&mut self) -> String {
-        let process = self.process.take();
-        match process.map(|mut process| process.child.end(StopMode::Soon)) {
-            Some(JobEnd::Exited(code)) => format!("exit status {code}"),
-            Some(JobEnd::Signalled(number)) => format!("signal {number}"),
-            Some(JobEnd::CannotStart(why)) => format!("cannot start: {why}"),
-            Some(JobEnd::SandboxFailed(failure)) => format!("cannot start: no sandbox: {failure}"),
-            Some(JobEnd::Limit(which)) => which,
-            Some(JobEnd::TimedOut | JobEnd::Idle | JobEnd::OutputLimit) | None => "ended".into(),
+    /// Ends the host.
+    fn reap(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.end();
         }
     }
 
@@ -243,6 +212,18 @@ impl HostEnvironment {
     }
 }
 
+impl OwnEnvironment for HostEnvironment {
+    fn is_offered(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> bool {
+        while self.is_loading() {
+            match self.receive(Some(deadline), wake) {
+                Some(message) => self.loaded(message),
+                None => return true,
+            }
+        }
+        self.problem.is_none()
+    }
+}
+
 impl Environment for HostEnvironment {
     fn begin(&mut self, command: &str) -> Option<Response> {
         if self.process.is_none()
@@ -301,7 +282,8 @@ impl Environment for HostEnvironment {
     fn restart(&mut self) {
         self.reap();
         self.is_running = false;
-        let Some(found) = self.find_again() else {
+        let found = self.find_again();
+        let Some(found) = found.filter(|found| found.kind != AdhocKind::Mcp) else {
             return self.failed_to_load("its file is gone");
         };
         self.found = found;

@@ -1,24 +1,26 @@
 //! The user's own environments: the files in `env/` of the project.
 //!
 //! `env/NAME.py` is a class in a Python host, `env/NAME.yaml` describes an interactive program (wrapped by the same host,
-//! without code), and an executable `env/NAME` implements the protocol itself. This file finds them; `host.rs` is the
-//! environment, `process.rs` its process, `messages.rs` the protocol.
+//! without code), `env/NAME.mcp.yaml` an MCP server (`mcp/`), and an executable `env/NAME` implements the protocol itself.
+//! This file finds them; `host.rs` is the environment, `process.rs` its process, `messages.rs` the protocol.
 
 pub(crate) mod host;
+pub(crate) mod mcp;
 pub(crate) mod messages;
+pub(crate) mod own;
 mod process;
+mod program_file;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use program_file::{InvalidProgram, read_yaml};
+
 /// The folder of the user's environments, in the project.
 pub(crate) const FOLDER: &str = "env";
-/// A larger description of a program is refused.
-const YAML_LIMIT: u64 = 64 << 10;
 
 /// An environment that was found, not yet started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +35,7 @@ pub(crate) struct FoundEnvironment {
 pub(crate) enum AdhocKind {
     Python,
     Yaml,
+    Mcp,
     Executable,
 }
 
@@ -106,7 +109,14 @@ pub(crate) fn find_one(project: &Path, name: &str) -> Option<FoundEnvironment> {
 fn candidate(path: &Path) -> Option<(String, AdhocKind)> {
     let data = std::fs::metadata(path).ok().filter(|data| data.is_file())?;
     let stem = path.file_stem()?.to_str()?;
-    let kind = match path.extension().and_then(|ending| ending.to_str()) {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    let (stem, is_server) = match stem.strip_suffix(".mcp") {
+        Some(name) => (name, true),
+        None => (stem, false),
+    };
+    let kind = match ending {
+        Some("yaml" | "yml") if is_server => AdhocKind::Mcp,
+        _ if is_server => return None,
         Some("py") => AdhocKind::Python,
         Some("yaml" | "yml") => AdhocKind::Yaml,
         None if data.permissions().mode() & 0o111 != 0 => AdhocKind::Executable,
@@ -119,29 +129,9 @@ fn candidate(path: &Path) -> Option<(String, AdhocKind)> {
 
 /// Reads the description of an interactive program.
 pub fn read_program(path: &Path) -> Result<InteractiveProgram, InvalidProgram> {
-    let bytes = std::fs::metadata(path)?.len();
-    if bytes > YAML_LIMIT {
-        return Err(InvalidProgram::TooLarge { bytes });
-    }
-    let text = std::fs::read_to_string(path)?;
-    let program: InteractiveProgram =
-        serde_yaml::from_str(&text).map_err(|error| InvalidProgram::Yaml(error.to_string()))?;
+    let program: InteractiveProgram = read_yaml(path)?;
     regex::Regex::new(&program.prompt)?;
     Ok(program)
-}
-
-/// Why a file does not describe an interactive program.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidProgram {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("it has {bytes} bytes, more than {YAML_LIMIT}")]
-    TooLarge { bytes: u64 },
-    #[error("{0}")]
-    Yaml(String),
-    /// `prompt` is not a regular expression.
-    #[error("prompt: {0}")]
-    Prompt(#[from] regex::Error),
 }
 
 #[cfg(test)]
@@ -173,6 +163,9 @@ mod tests {
             ("two words.py", ""),
             ("bash.py", ""),
             ("b", "x"),
+            ("d.mcp.yaml", ""),
+            ("e.mcp", "x"),
+            ("a.mcp.yml", ""),
         ]);
         let (found, warnings) = find(project.path(), &["bash"]);
         let found: Vec<_> = found
@@ -184,15 +177,20 @@ mod tests {
             [
                 ("a", AdhocKind::Yaml),
                 ("b", AdhocKind::Python),
-                ("c", AdhocKind::Executable)
+                ("c", AdhocKind::Executable),
+                ("d", AdhocKind::Mcp)
             ]
         );
-        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
         assert!(
-            warnings[0].contains("env/b: env/b.py comes first"),
+            warnings[0].contains("env/a.mcp.yml: env/a.yaml comes first"),
             "{warnings:?}"
         );
-        assert!(warnings[1].contains("'bash'"), "{warnings:?}");
+        assert!(
+            warnings[1].contains("env/b: env/b.py comes first"),
+            "{warnings:?}"
+        );
+        assert!(warnings[2].contains("'bash'"), "{warnings:?}");
     }
 
     #[test]
