@@ -1,7 +1,8 @@
 //! The messages of the Model Context Protocol, in both of its generations, as far as they concern tools.
 //!
 //! The older generation begins with `initialize`, the newer one with `server/discover`, and has a `resultType` in every
-//! result. Each ignores what it does not know, so the same answers serve both.
+//! result. Most results ignore what they do not know, so the same answers serve both; an empty one must be empty for
+//! the older one.
 
 use serde_json::{Map, Value, json};
 
@@ -80,7 +81,9 @@ fn method(name: &str, params: &Map<String, Value>) -> Result<McpMethod, RpcError
     match name {
         "initialize" => Ok(McpMethod::Known(initialized(params, capabilities)?)),
         "server/discover" => Ok(McpMethod::Known(discovered(capabilities, ""))),
-        "ping" => Ok(McpMethod::Known(complete(json!({})))),
+        "ping" => Ok(McpMethod::Known(
+            generation(params).result(complete(json!({}))),
+        )),
         "tools/list" => only_page(params).map(|()| McpMethod::ListTools),
         "tools/call" => Ok(McpMethod::CallTool(named_call(params)?)),
         other => Err(RpcError::unknown_method(other)),
@@ -139,6 +142,33 @@ pub(crate) fn cached(mut result: Value) -> Value {
     result["ttlMs"] = 0.into();
     result["cacheScope"] = "private".into();
     complete(result)
+}
+
+/// The generation of the client: requests of the newer one name their version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum McpGeneration {
+    Older,
+    Newer,
+}
+
+impl McpGeneration {
+    /// Leaves out what is of the newer generation alone: clients of the older one may refuse unknown fields.
+    pub(crate) fn result(self, mut result: Value) -> Value {
+        if self == McpGeneration::Older
+            && let Some(fields) = result.as_object_mut()
+        {
+            fields
+                .retain(|name, _| !["resultType", "ttlMs", "cacheScope"].contains(&name.as_str()));
+        }
+        result
+    }
+}
+
+pub(crate) fn generation(params: &Map<String, Value>) -> McpGeneration {
+    match named_version(params) {
+        Some(_) => McpGeneration::Newer,
+        None => McpGeneration::Older,
+    }
 }
 
 /// Returns the version that a request of the newer generation names.

@@ -9,7 +9,7 @@ use crate::conversation::tools::{self, CallRefusal, ToolAction, ToolCommand};
 use crate::environments::registry::{ControlAction, UrgentAction};
 use crate::json_rpc::{self, RpcError, RpcMessage};
 use crate::llm::ToolOffer;
-use crate::llm::mcp::protocol::{self, NamedCall};
+use crate::llm::mcp::protocol::{self, McpGeneration, NamedCall};
 use crate::server::lines::{InputLine, LONGEST_LINE, LineSplitter};
 use crate::server::mcp::batches::{BatchId, Batches};
 use crate::server::order::{OrderedRequest, QueuedItem, RequestOrder};
@@ -24,6 +24,7 @@ const SCREEN: &str = "screen://";
 pub(super) struct McpWork {
     id: Value,
     batch: Option<BatchId>,
+    generation: McpGeneration,
     pub kind: WorkKind,
     is_cancelled: bool,
 }
@@ -190,7 +191,10 @@ impl McpSession {
     pub(super) fn finish(&mut self, work: &McpWork, result: Result<Value, RpcError>) {
         let is_cancelled = self.is_cancelled();
         self.current = None;
-        let answer = (!is_cancelled).then(|| answer_with(&work.id, result));
+        let answer = (!is_cancelled).then(|| match result {
+            Ok(result) => json_rpc::answer(&work.id, work.generation.result(result)),
+            Err(error) => error.answer(&work.id),
+        });
         self.reply(work.batch, answer);
     }
 
@@ -274,14 +278,22 @@ impl McpSession {
             )),
             _ => self.handle(method, params),
         };
+        let generation = match method {
+            "server/discover" => McpGeneration::Newer,
+            _ => protocol::generation(params),
+        };
         match handling {
             Ok(Handling::InTurn(kind)) => self.order.add(McpWork {
                 id,
                 batch,
+                generation,
                 kind,
                 is_cancelled: false,
             }),
-            Ok(Handling::Now(result)) => self.reply(batch, Some(json_rpc::answer(&id, result))),
+            Ok(Handling::Now(result)) => {
+                let result = generation.result(result);
+                self.reply(batch, Some(json_rpc::answer(&id, result)));
+            }
             Err(error) => self.reply(batch, Some(error.answer(&id))),
         }
     }
@@ -409,13 +421,6 @@ impl InputQueue for McpSession {
             }
             self.reply(item.request.batch, None);
         }
-    }
-}
-
-fn answer_with(id: &Value, result: Result<Value, RpcError>) -> Value {
-    match result {
-        Ok(result) => json_rpc::answer(id, result),
-        Err(error) => error.answer(id),
     }
 }
 

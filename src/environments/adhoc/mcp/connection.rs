@@ -160,7 +160,7 @@ impl McpConnection {
         };
         let usage = "a command is the name of a tool and its arguments: TOOL {json}";
         let head = format!("{}: {count}; {usage}\n", self.title);
-        cleaned(&(head + &self.instructions + &tools::list(&self.tools)))
+        cleaned(&(head + &tools::list(&self.tools) + &self.instructions))
     }
 
     fn send(&mut self, message: &Value) {
@@ -272,7 +272,8 @@ impl McpConnection {
         let server = result["serverInfo"].as_object().unwrap_or(&none);
         let info = |name: &str| server.get(name).and_then(Value::as_str);
         let words = ["name", "version"].into_iter().filter_map(info);
-        self.title = format!("MCP server {}", words.collect::<Vec<_>>().join(" "));
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        self.title = format!("MCP server {}", words.join(" "));
         self.instructions = instructions(&result);
         self.send(&json_rpc::notification(
             "notifications/initialized",
@@ -346,7 +347,7 @@ fn progress_text(params: &Value) -> String {
 fn instructions(result: &Value) -> String {
     match result["instructions"].as_str().map(str::trim) {
         None | Some("") => String::new(),
-        Some(text) => cut_chars(text, SHOWN_INSTRUCTIONS, "…") + "\n",
+        Some(text) => format!("\n{}\n", cut_chars(text, SHOWN_INSTRUCTIONS, "…")),
     }
 }
 
