@@ -55,6 +55,8 @@ mod external_changes;
 mod flags;
 mod inputs;
 mod lint;
+mod mcp_environment;
+mod mcp_server;
 mod missing_programs;
 mod model_requests;
 mod odd_paths;

@@ -4,6 +4,7 @@ pub(crate) mod claude;
 pub(crate) mod fault_tracer;
 pub(crate) mod full_workflow;
 pub(crate) mod kept_run;
+pub(crate) mod mcp_client;
 pub(crate) mod needs;
 pub(crate) mod project;
 pub(crate) mod reply;

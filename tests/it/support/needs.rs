@@ -77,6 +77,51 @@ pub(crate) fn jest() -> Option<&'static Path> {
     folder.as_deref()
 }
 
+/// A virtual environment that has the official MCP package: made once, from PyPI, below `target/tmp`.
+pub(crate) fn mcp_python() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        install("mcp-2.3.0", "bin/mcp", |staged| {
+            quietly(
+                Command::new("/usr/bin/python3")
+                    .args(["-m", "venv"])
+                    .arg(staged),
+            ) && quietly(Command::new(staged.join("bin/python")).args([
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "mcp==2.3.0",
+            ]))
+        })
+    });
+    if folder.is_none() {
+        skip("mcp cannot be installed here (python3 -m venv, pip install mcp)");
+    }
+    folder.as_deref()
+}
+
+/// A folder with the official MCP packages of npm, and their reference server: made once, below `target/tmp`.
+pub(crate) fn mcp_node() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let program = "node_modules/.bin/mcp-server-everything";
+        install("mcp-node-1.32.2", program, |staged| {
+            let mut npm = Command::new("npm");
+            npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
+                .arg(staged);
+            quietly(npm.args([
+                "@modelcontextprotocol/sdk@1.32.2",
+                "@modelcontextprotocol/server-everything@2026.8.31",
+            ]))
+        })
+    });
+    if folder.is_none() {
+        skip("the MCP packages cannot be installed here (npm install @modelcontextprotocol/sdk)");
+    }
+    folder.as_deref()
+}
+
 /// Installs into a temporary folder and renames it, since two test runs may do so at once. A virtual environment
 /// survives that when it is used as `bin/python`.
 fn install(name: &str, program: &str, make: impl Fn(&Path) -> bool) -> Option<PathBuf> {
