@@ -236,11 +236,12 @@ struct PrintedLines {
 }
 
 impl PrintedLines {
-    /// The last lines of a host that has ended.
+    /// The last lines of a host that has ended, indented.
     fn rest(&self) -> String {
         let _ = self.is_over.recv_timeout(PRINT_PATIENCE);
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().map(|line| cleaned(line) + "\n").collect()
+        let line = |line: &String| format!("  {}\n", cleaned(line));
+        lines.iter().map(line).collect()
     }
 }
 

@@ -108,7 +108,7 @@ impl McpEnvironment {
         };
         let printed = match printed.is_empty() {
             true => String::new(),
-            false => format!("; it printed:\n{printed}"),
+            false => format!("; it printed:\n{}", printed.trim_end()),
         };
         if was_loading {
             return self.not_loaded(&format!("its server ended ({how}){printed}"));
