@@ -179,23 +179,21 @@ impl McpEnvironment {
     /// A line that is not a message does no harm, but a flood of them ends the server.
     fn take_garbage(&mut self, text: &str) -> Option<Response> {
         self.garbage += 1;
-        match self.garbage {
-            ..=PRINTED_GARBAGE => self.log(&format!("not a message of MCP: {text}")),
-            ..MAX_GARBAGE => {}
-            _ => {
-                let problem =
-                    format!("its server printed {MAX_GARBAGE} lines that are no messages");
-                if self.is_loading() {
-                    return Some(self.not_loaded(&problem));
-                }
-                self.is_over(&problem);
-                return Some(Response::failed(format!(
-                    "environment {} was stopped: {problem}\n",
-                    self.found.name
-                )));
-            }
+        if self.garbage <= PRINTED_GARBAGE {
+            self.log(&format!("not a message of MCP: {text}"));
         }
-        None
+        if self.garbage < MAX_GARBAGE {
+            return None;
+        }
+        let problem = format!("its server printed {MAX_GARBAGE} lines that are no messages");
+        if self.is_loading() {
+            return Some(self.not_loaded(&problem));
+        }
+        self.is_over(&problem);
+        Some(Response::failed(format!(
+            "environment {} was stopped: {problem}\n",
+            self.found.name
+        )))
     }
 
     /// The tools are known: begins the command that waits for them, or ends the wait for the server itself.
