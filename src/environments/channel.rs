@@ -55,7 +55,7 @@ impl Channel {
         self.is_open
     }
 
-    /// Sends no more: the other side reads the end of its input.
+    /// Ends what is sent: the other side reads the end of its input.
     pub(super) fn close_output(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }

@@ -205,7 +205,7 @@ impl McpService<'_> {
         response
     }
 
-    /// Tells the client which tools are new, and which screens have changed.
+    /// Notifies the client which tools are new, and which screens have changed.
     fn notify(&mut self, screens: &[(String, ScreenSection)], streams: &mut McpStreams<'_>) {
         let session = &mut streams.queue;
         if screens.len() != session.offers().len() {

@@ -126,7 +126,7 @@ impl McpSession {
         &self.offers
     }
 
-    /// Sets the tools, and tells the client if they differ.
+    /// Sets the tools, and notifies the client if they differ.
     pub(super) fn set_offers(&mut self, offers: Vec<ToolOffer>) {
         let is_same = offers
             .iter()
@@ -146,7 +146,7 @@ impl McpSession {
         self.subscribed.contains(&address(name))
     }
 
-    /// Tells the client that a screen has changed.
+    /// Notifies the client that a screen has changed.
     pub(super) fn screen_changed(&mut self, name: &str) {
         let params = json!({"uri": address(name)});
         let method = "notifications/resources/updated";

@@ -19,7 +19,7 @@ use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitR
 /// How long the screen waits for a list of tools that has changed.
 const LIST_PATIENCE: Duration = Duration::from_secs(2);
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
-/// So many lines that are no messages are printed; after the second number the server is stopped.
+/// How many invalid lines are printed, and after how many the server is stopped.
 const PRINTED_GARBAGE: usize = 20;
 const MAX_GARBAGE: usize = 10_000;
 /// So many messages are handled before the time is looked at again.
@@ -36,7 +36,7 @@ pub(crate) struct McpEnvironment {
     /// A command that begins when the tools are known.
     waiting: Option<String>,
     garbage: usize,
-    /// The screen while there is no server.
+    /// The screen without a server.
     ended: String,
     last_end: String,
     /// Why the last start failed.
