@@ -75,7 +75,7 @@ impl RpcError {
         }
     }
 
-    /// There is no resource of this address.
+    /// The address is not that of a resource.
     pub(crate) fn no_resource(uri: &str) -> RpcError {
         RpcError {
             data: Some(json!({"uri": uri})),
