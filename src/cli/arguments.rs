@@ -44,6 +44,21 @@ pub(super) enum ColorWhen {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum CliCommand {
+    /// Write a spec for the project in a directory: its test command, what is copied and protected
+    Init {
+        /// The project [default: the root]
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+        /// Name of the spec: specs/NAME.yaml [default: that of the directory]
+        #[arg(long, value_name = "NAME")]
+        spec: Option<String>,
+    },
+    /// Show what a run finds here: sandbox, providers, programs, disk; exits with 1 if none could start
+    Doctor {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Build what a spec describes, or run a workflow; resumes a run that was stopped
     #[command(after_help = EXIT_CODES)]
     Run(Box<RunArguments>),

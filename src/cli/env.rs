@@ -179,6 +179,12 @@ impl CliEnv {
         self.text("TERM").is_none_or(|term| term == "dumb")
     }
 
+    /// Whether a path leads to the current directory.
+    pub(super) fn is_current_dir(&self, path: &Path) -> bool {
+        let real = path.canonicalize();
+        real.is_ok_and(|real| self.current_dir.canonicalize().is_ok_and(|own| own == real))
+    }
+
     /// A path of the command line, made absolute.
     pub(super) fn absolute(&self, path: &Path) -> PathBuf {
         self.current_dir.join(path)

@@ -12,15 +12,19 @@ mod best_attempt;
 mod decision;
 mod diagram;
 mod diff;
+mod doctor;
 mod env;
 mod fresh_start;
+mod init;
 mod known_run;
 mod lint;
 mod log_file;
+mod missing_target;
 mod outcome;
 mod output;
 mod paths;
 mod programs;
+mod quick_program;
 mod reset;
 mod restore;
 mod resume_command;
@@ -105,6 +109,10 @@ fn dispatch(argv: &[OsString]) -> u8 {
         CliCommand::Apply { check } => apply::main(&env, check),
         CliCommand::Lint(LintArguments { path, spec, json }) => lint::main(&env, path, spec, json),
         CliCommand::Serve(serve) => serve::main(&serve, &env),
+        CliCommand::Init { directory, spec } => {
+            print_result(init::main(&env, directory.as_deref(), spec.as_deref()))
+        }
+        CliCommand::Doctor { json } => doctor::main(&env, json),
         CliCommand::Diagram { path } => print_result(diagram::main(&path)),
     }
 }

@@ -35,7 +35,7 @@ pub(super) const REPLAY_LINE: &str =
 
 /// Runs the command to its end.
 pub(super) fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {
-    let spec = match RunTarget::of_run(arguments) {
+    let spec = match RunTarget::of_run(arguments, env) {
         Ok(RunTarget::Spec(file)) => file,
         Ok(RunTarget::Workflow(path)) => return workflow::main(arguments, &path, env),
         Err(error) => return RunOutcome::refused(&error),

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::cli::arguments::RunArguments;
+use crate::cli::env::CliEnv;
+use crate::cli::missing_target::missing_target;
 use crate::error::{Error, Result};
 use crate::text::invisible::printable;
 
@@ -15,15 +17,12 @@ pub(super) enum RunTarget {
 
 impl RunTarget {
     /// What `run` is asked to run.
-    pub(super) fn of_run(arguments: &RunArguments) -> Result<RunTarget> {
+    pub(super) fn of_run(arguments: &RunArguments, env: &CliEnv) -> Result<RunTarget> {
         match (&arguments.spec, &arguments.workflow, &arguments.path) {
             (Some(file), ..) => Ok(RunTarget::Spec(file.clone())),
             (None, Some(folder), _) => Ok(RunTarget::Workflow(folder.clone())),
             (None, None, Some(path)) => RunTarget::of_path(path, &["--spec", "--workflow"]),
-            (None, None, None) => Err(Error::Usage(
-                "no spec and no workflow is given\nhelp: orchestrator run PATH, run --spec FILE, or run --workflow PATH"
-                    .into(),
-            )),
+            (None, None, None) => Err(missing_target(env)),
         }
     }
 

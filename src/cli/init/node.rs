@@ -1,0 +1,129 @@
+//! Node projects: the test script of `package.json`, run by the project's package manager.
+
+use serde_json::Value;
+
+use crate::cli::init::project::{
+    DetectedProject, ProjectFolder, ReadablePath, base_name, words,
+};
+
+const TEST_FOLDERS: [&str; 4] = ["test", "tests", "__tests__", "spec"];
+/// What `npm init` writes.
+const NO_TEST: &str = "no test specified";
+
+/// Lock files, with the package manager that writes them and the command that installs from them.
+const MANAGERS: [(&str, &str, &str); 6] = [
+    ("pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile"),
+    ("yarn.lock", "yarn", "yarn install --frozen-lockfile"),
+    ("bun.lock", "bun", "bun install --frozen-lockfile"),
+    ("bun.lockb", "bun", "bun install --frozen-lockfile"),
+    ("package-lock.json", "npm", "npm ci"),
+    ("npm-shrinkwrap.json", "npm", "npm ci"),
+];
+
+pub(super) fn detect(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
+    let text = folder.text("package.json")?;
+    let manifest: Value = serde_json::from_str(&text).unwrap_or_default();
+    let (manager, install) = package_manager(folder, &manifest);
+    let script = test_script(&manifest);
+    let has_test_files = folder.files.iter().any(|name| is_test(name));
+    let mut project = DetectedProject {
+        toolchain: "Node",
+        family: "node",
+        marker: folder.from_top("package.json"),
+        folder: folder.below.clone(),
+        has_tests: script.is_some() || has_test_files,
+        env: vec![("CI", "true".to_owned())],
+        timeout: 300,
+        protect: folder.tests(&TEST_FOLDERS, is_test),
+        exclude: vec![folder.pattern("node_modules")],
+        ..DetectedProject::default()
+    };
+    choose_command(folder, &manifest, manager, &mut project);
+    add_modules(folder, &manifest, install, &mut project);
+    Some(project)
+}
+
+fn choose_command(
+    folder: &ProjectFolder<'_>,
+    manifest: &Value,
+    manager: &str,
+    project: &mut DetectedProject,
+) {
+    let script = test_script(manifest);
+    let has_workspaces = manifest.get("workspaces").is_some();
+    project.command = match script {
+        None if has_workspaces && manager == "npm" => words("npm test --workspaces --if-present"),
+        None => words("node --test"),
+        Some(_) if !folder.host.has(manager) && folder.host.has("npm") => {
+            project.warnings.push(format!("{manager} is not on PATH: npm runs the test script"));
+            words("npm test")
+        }
+        Some(_) if manager == "bun" => words("bun run test"),
+        Some(_) => vec![manager.to_owned(), "test".to_owned()],
+    };
+    if let Some(script) = script {
+        let script = script.split_whitespace().collect::<Vec<_>>().join(" ");
+        project.remarks.push(format!("The script `test` of package.json: {script}"));
+    }
+}
+
+/// Dependencies are read in place: Node finds `node_modules` beside `workspace/`.
+fn add_modules(
+    folder: &ProjectFolder<'_>,
+    manifest: &Value,
+    install: &str,
+    project: &mut DetectedProject,
+) {
+    let exists = folder.path.join("node_modules").is_dir();
+    let is_needed = ["dependencies", "devDependencies"].iter().any(|field| {
+        let entries = manifest.get(field).and_then(Value::as_object);
+        entries.is_some_and(|entries| !entries.is_empty())
+    });
+    if exists || is_needed {
+        project.read.push(ReadablePath {
+            path: format!("../{}", folder.from_top("node_modules")),
+            why: "installed packages, which are used in place",
+            exists,
+        });
+    }
+    if !exists && is_needed {
+        project.setup.push(install.to_owned());
+        project.warnings.push(format!(
+            "node_modules is missing; after `{install}` uncomment `read` in the spec"
+        ));
+    }
+    if manifest.get("workspaces").is_some() {
+        project.remarks.push(
+            "Packages of this repository that import each other by name are links in node_modules, which".into(),
+        );
+        project.remarks.push("the sandbox does not follow: import them by path, or test one package.".into());
+    }
+}
+
+/// The script `test`, unless it is the one that `npm init` writes.
+fn test_script(manifest: &Value) -> Option<&str> {
+    let script = manifest.get("scripts")?.get("test")?.as_str()?;
+    (!script.trim().is_empty() && !script.contains(NO_TEST)).then_some(script)
+}
+
+/// The package manager and its command to install: by the field `packageManager`, else by the lock file.
+fn package_manager(folder: &ProjectFolder<'_>, manifest: &Value) -> (&'static str, &'static str) {
+    let field = manifest.get("packageManager").and_then(Value::as_str);
+    let named = field.and_then(|field| field.split('@').next()).unwrap_or_default();
+    let by_name = MANAGERS.iter().find(|(_, manager, _)| *manager == named);
+    let by_lock = || MANAGERS.iter().find(|(lock, ..)| folder.has_file(lock));
+    match by_name.or_else(by_lock) {
+        Some((_, manager, install)) => (manager, install),
+        None => ("npm", "npm install"),
+    }
+}
+
+fn is_test(path: &str) -> bool {
+    let name = base_name(path);
+    let Some((stem, extension)) = name.rsplit_once('.') else {
+        return false;
+    };
+    let is_script = ["js", "cjs", "mjs", "jsx", "ts", "cts", "mts", "tsx"].contains(&extension);
+    let is_named = [".test", ".spec", "-test", "_test"].iter().any(|end| stem.ends_with(end));
+    is_script && (is_named || stem == "test" || stem.starts_with("test-"))
+}
