@@ -106,6 +106,7 @@ pub(super) fn detect_cmake(folder: &ProjectFolder<'_>) -> Option<DetectedProject
         marker: folder.from_top("CMakeLists.txt"),
         folder: folder.below.clone(),
         has_tests,
+        program: "cmake".into(),
         command: shell_command(
             "cmake -S . -B \"$TMPDIR/build\" && cmake --build \"$TMPDIR/build\" --parallel 4 \
              && ctest --test-dir \"$TMPDIR/build\" --output-on-failure --no-tests=error",

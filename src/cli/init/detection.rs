@@ -22,7 +22,7 @@ const DETECTORS: [Detector; 7] = [
 ];
 
 /// Files that make a folder below the top a project of its own.
-const MARKERS: [&str; 12] = [
+const MARKERS: [&str; 14] = [
     "Cargo.toml",
     "go.mod",
     "pom.xml",
@@ -33,6 +33,8 @@ const MARKERS: [&str; 12] = [
     "pyproject.toml",
     "setup.py",
     "setup.cfg",
+    "requirements.txt",
+    "pytest.ini",
     "package.json",
     "CMakeLists.txt",
 ];

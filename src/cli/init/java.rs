@@ -27,6 +27,7 @@ pub(super) fn detect_maven(folder: &ProjectFolder<'_>) -> Option<DetectedProject
             exists,
         });
     }
+    project.program = program.to_owned();
     project.command = reporting(
         &format!("{program} -o -B -q test"),
         "*/surefire-reports/*",
@@ -53,6 +54,7 @@ pub(super) fn detect_gradle(folder: &ProjectFolder<'_>) -> Option<DetectedProjec
         (Some(None), false) => "./gradlew".to_owned(),
         _ => "gradle".to_owned(),
     };
+    project.program = program.clone();
     project.command = reporting(
         &format!("{program} --offline --no-daemon --console=plain test"),
         "*/test-results/*",

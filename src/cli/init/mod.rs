@@ -203,8 +203,11 @@ impl Told {
         for warning in &chosen.warnings {
             self.line(&format!("note: {warning}"));
         }
-        let program = chosen.command.first().filter(|program| !program.contains('/'));
-        if let Some(program) = program.filter(|program| !host.has(program)) {
+        let program = match chosen.program.as_str() {
+            "" => chosen.command.first().map_or("", String::as_str),
+            program => program,
+        };
+        if !program.contains('/') && !host.has(program) {
             self.line(&format!("note: {program} is not on PATH: install it, or the check cannot start"));
         }
         self.line("\nnext:");

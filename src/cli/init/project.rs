@@ -23,6 +23,8 @@ pub(super) struct DetectedProject {
     /// The folder, from the top; empty: the top itself.
     pub(super) folder: String,
     pub(super) has_tests: bool,
+    /// The program that the check needs.
+    pub(super) program: String,
     /// As it is run in its folder.
     pub(super) command: Vec<String>,
     pub(super) env: Vec<(&'static str, String)>,

@@ -88,7 +88,7 @@ fn checks(project: &DetectedProject, others: &[DetectedProject]) -> String {
 }
 
 fn check(name: &str, project: &DetectedProject) -> String {
-    let words: Vec<String> = project.check_command().iter().map(|word| yaml_scalar(word)).collect();
+    let words: Vec<String> = project.check_command().iter().map(|word| command_word(word)).collect();
     let mut text = format!(
         "  - name: {}\n    command: [{}]\n    timeout: {} # seconds; at most 600\n",
         yaml_scalar(name),
@@ -101,6 +101,20 @@ fn check(name: &str, project: &DetectedProject) -> String {
         text += &format!("    env: {{{}}}\n", variables.join(", "));
     }
     text
+}
+
+/// A word of a command as an item of a list. An option needs no quotes there, unlike elsewhere.
+fn command_word(word: &str) -> String {
+    let option = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
+    let is_plain = |text: &str| {
+        let mut letters = text.chars();
+        letters.next().is_some_and(|first| first.is_ascii_alphabetic())
+            && letters.all(|c| c.is_ascii_alphanumeric() || "-=_".contains(c))
+    };
+    match option.is_some_and(is_plain) {
+        true => word.to_owned(),
+        false => yaml_scalar(word),
+    }
 }
 
 fn sandbox(project: &DetectedProject) -> String {
@@ -129,7 +143,7 @@ fn generator() -> String {
         "generator:\n  \
          provider: {} # its key is in {}\n  \
          model: {}\n  \
-         # mode: agent # the model works with tools instead of answering with whole files\n\
+         # mode: agent # the model works with tools instead of answering with whole files\n  \
          # A model on this machine (Ollama, llama.cpp, vLLM, LM Studio), instead of the two lines above:\n  \
          # provider: openai\n  \
          # base_url: http://localhost:11434/v1\n  \

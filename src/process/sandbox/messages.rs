@@ -30,7 +30,12 @@ fn unbounded() -> &'static str {
     }
 }
 
-/// The message for reduced mode.
+/// How to get Landlock.
+pub(super) fn landlock_fix() -> &'static str {
+    "boot Linux 6.2 or newer with `landlock` in the kernel parameter lsm= (cat /sys/kernel/security/lsm shows what is active)"
+}
+
+/// The message for reduced mode, without its fix.
 pub(super) fn reduced(why: &SandboxFailure, network: bool) -> String {
     let (has_network, no_sockets) = match network {
         true => (
@@ -52,9 +57,8 @@ pub(super) fn reduced(why: &SandboxFailure, network: bool) -> String {
     let lost: Vec<&str> = lost.into_iter().chain(missing_rights()).collect();
     format!(
         " — this system refuses namespaces ({why}). Programs cannot write outside the workspace {has_network}, \
-         but: {}. Fix: {}",
-        lost.join("; "),
-        fix()
+         but: {}",
+        lost.join("; ")
     )
 }
 
@@ -88,7 +92,7 @@ pub(super) fn none(full: &SandboxFailure, other: &SandboxFailure) -> String {
 }
 
 /// The fix for this system, ready to paste.
-fn fix() -> String {
+pub(super) fn fix() -> String {
     let setting = |name: &str| {
         fs::read_to_string(format!("/proc/sys/{name}"))
             .unwrap_or_default()

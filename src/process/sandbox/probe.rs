@@ -19,14 +19,32 @@ use crate::process::wire::Purpose;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeResult {
     pub mode: SandboxMode,
-    /// What is not enforced, why, and how to fix it; empty if nothing is missing.
+    /// What is not enforced, and why; empty if nothing is missing.
     limitations: String,
 }
 
 impl ProbeResult {
     /// The line for the user; `opened` is what the user has opened.
     pub fn line(&self, opened: &str) -> String {
-        format!("sandbox: {}{opened}{}", self.mode.name(), self.limitations)
+        let fix = match self.mode {
+            SandboxMode::Reduced => format!(". Fix: {}", messages::fix()),
+            SandboxMode::Full | SandboxMode::FullWithoutLandlock => String::new(),
+        };
+        format!("sandbox: {}{opened}{}{fix}", self.mode.name(), self.limitations)
+    }
+
+    /// What is not enforced, and why, as a sentence; empty if nothing is missing.
+    pub(crate) fn limitations(&self) -> &str {
+        self.limitations.trim_start_matches([' ', '—', ';'])
+    }
+
+    /// What gives this system a better mode, ready to paste.
+    pub(crate) fn fix(&self) -> Option<String> {
+        match self.mode {
+            SandboxMode::Full => None,
+            SandboxMode::FullWithoutLandlock => Some(messages::landlock_fix().to_owned()),
+            SandboxMode::Reduced => Some(messages::fix()),
+        }
     }
 
     /// Whether the line is shown even with `--quiet`.
