@@ -41,7 +41,10 @@ fn specs_of(root: &Path) -> Vec<String> {
         ["yaml", "yml", "json"].iter().any(|end| extension == *end) && path.is_file()
     };
     let entries = fs::read_dir(root.join("specs")).into_iter().flatten();
-    let paths = entries.take(MAX_ENTRIES).flatten().map(|entry| entry.path());
+    let paths = entries
+        .take(MAX_ENTRIES)
+        .flatten()
+        .map(|entry| entry.path());
     let mut names: Vec<String> = paths
         .filter(is_spec)
         .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))

@@ -1,8 +1,8 @@
 //! The command line: arguments and environment become plain data here; results are printed here.
 //!
-//! One file per command (`run`, `status`, `runs`, `apply`, `reset`, `serve`, `lint`, `diagram`). `arguments` has the flags,
-//! `env` reads the environment. Of a run, `run_config` has the settings, `decision` whether it is new, resumed or over,
-//! `wiring` builds it, `outcome` is its result.
+//! One file or folder per command (`init`, `doctor`, `run`, `status`, `runs`, `apply`, `reset`, `serve`, `lint`,
+//! `diagram`). `arguments` has the flags, `env` reads the environment. Of a run, `run_config` has the settings, `decision`
+//! whether it is new, resumed or over, `wiring` builds it, `outcome` is its result.
 
 mod apply;
 mod apply_text;

@@ -86,6 +86,8 @@ fn help_and_version_go_to_stdout() {
         &["lint", "--help"],
         &["diagram", "--help"],
         &["serve", "--help"],
+        &["init", "--help"],
+        &["doctor", "--help"],
     ] {
         let ran = project.run(arguments).exits(0);
         assert!(ran.stdout.contains("--root"), "{}", ran.transcript());

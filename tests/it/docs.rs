@@ -275,6 +275,8 @@ fn the_command_page_has_every_option_and_variable() {
         &["lint", "--help"],
         &["diagram", "--help"],
         &["serve", "--help"],
+        &["init", "--help"],
+        &["doctor", "--help"],
     ]
     .iter()
     .map(|arguments| project.run(arguments).exits(0).stdout)

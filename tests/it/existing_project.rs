@@ -10,6 +10,7 @@ use crate::support::project::{BINARY, Project};
 use crate::support::reply;
 use crate::support::server::Server;
 
+const SPEC: &str = "specs/stats.yaml";
 const STATS: &str =
     "def median(values):\n    ordered = sorted(values)\n    return ordered[len(ordered) // 2]\n";
 const TESTS: &str = "import unittest\n\nimport stats\n\n\nclass Stats(unittest.TestCase):\n    \
@@ -20,11 +21,30 @@ const FIXED: &str = "def median(values):\n    ordered = sorted(values)\n    midd
     if len(ordered) % 2:\n        return ordered[middle]\n    return (ordered[middle - 1] + ordered[middle]) / 2\n";
 const MODE: &str = "def mode(values):\n    return max(values, key=values.count)\n";
 
-/// The blocks of a page in this language.
-fn blocks(page: &str, language: &str) -> Vec<String> {
-    let block = Regex::new(&format!("(?s)```{language}\n(.*?)```")).unwrap();
+/// The blocks of a page with their languages, in order.
+fn blocks(page: &str) -> Vec<(String, String)> {
+    let block = Regex::new("(?s)```([a-z]+)\n(.*?)```").unwrap();
     let found = block.captures_iter(page);
-    found.map(|found| found[1].to_owned()).collect()
+    found
+        .map(|found| (found[1].to_owned(), found[2].to_owned()))
+        .collect()
+}
+
+/// Does what the page says about the spec: a new description is written into it, anything else is in it already.
+fn follow_spec(project: &Project, block: &str) {
+    let spec = project.read(SPEC);
+    if block.starts_with("description:") {
+        let old = Regex::new("description: [|]\n(  .*\n)+").unwrap();
+        assert!(old.is_match(&spec), "{spec}");
+        project.write(SPEC, old.replace(&spec, block).as_bytes());
+        return;
+    }
+    for line in block.lines() {
+        assert!(
+            spec.contains(&format!("{line}\n")),
+            "{line} is not in the spec\n{spec}"
+        );
+    }
 }
 
 /// The commands of a block, each with the output that the page shows.
@@ -54,7 +74,7 @@ fn is_shown(output: &str, shown: &str) -> bool {
     Regex::new(&(pattern + "$")).unwrap().is_match(output)
 }
 
-fn repository(server: &Server, spec: &str) -> Project {
+fn repository(server: &Server) -> Project {
     let folder = Path::new(BINARY).parent().unwrap().display();
     let project = Project::new()
         .model(server)
@@ -70,7 +90,7 @@ fn repository(server: &Server, spec: &str) -> Project {
     fs::remove_dir(project.path("specs")).unwrap();
     let begin = "git init -q -b main . && git add . && git commit -q -m begin";
     project.run_in_shell(begin, &[]).exits(0);
-    project.file("build.yaml", spec)
+    project
 }
 
 #[test]
@@ -81,15 +101,18 @@ fn the_steps_of_the_page_work_in_a_git_repository() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/existing-project.md");
     let page = fs::read_to_string(path).unwrap();
     let server = Server::start([reply::files(&[("stats.py", FIXED), ("mode.py", MODE)])]);
-    let project = repository(&server, &blocks(&page, "yaml")[0]);
+    let project = repository(&server);
     let mut wrong = String::new();
-    for (command, shown) in blocks(&page, "console")
-        .iter()
-        .flat_map(|block| commands(block))
-    {
-        let ran = project.run_in_shell(&format!("{{ {command}; }} 2>&1"), &[]);
-        if !is_shown(&ran.stdout, &shown) || shown.trim() == "…" {
-            wrong += &format!("$ {command}\n{}", ran.stdout);
+    for (language, block) in blocks(&page) {
+        if language == "yaml" {
+            follow_spec(&project, &block);
+            continue;
+        }
+        for (command, shown) in commands(&block) {
+            let ran = project.run_in_shell(&format!("{{ {command}; }} 2>&1"), &[]);
+            if !is_shown(&ran.stdout, &shown) || shown.trim() == "…" {
+                wrong += &format!("$ {command}\n{}", ran.stdout);
+            }
         }
     }
     assert!(wrong.is_empty(), "the page shows another output:\n{wrong}");
@@ -107,7 +130,7 @@ fn a_conflict_can_be_solved_with_the_patch() {
     let spec = "name: a\ndescription: b\nworkspace: {copy: [.], protect: [tests/]}\n\
                 checks: [{command: [python3, -m, unittest, discover, -s, tests]}]\n";
     let server = Server::start([reply::files(&[("stats.py", FIXED), ("mode.py", MODE)])]);
-    let project = repository(&server, spec);
+    let project = repository(&server).file("build.yaml", spec);
     let shell = |line: &str| project.run_in_shell(line, &[]);
     project.run(&["run", "--spec", "build.yaml"]).exits(0);
     let mine = format!("# A comment of the user.\n\n{STATS}");

@@ -191,7 +191,7 @@ fn an_ambiguous_path_needs_the_spec_flag() {
             &[command, "specs/spec.yaml", "--spec", "specs/spec.yaml"],
             &["--spec"],
         );
-        check_refused(&project, &[command], &["PATH"]);
+        check_refused(&project, &[command], &["--spec"]);
     }
     let ran = check_refused(&project, &["run", "specs/task.md", "--json"], &[]);
     assert_eq!(ran.outcome_and_reason(), ("REFUSED".into(), "usage".into()));

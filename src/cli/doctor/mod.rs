@@ -3,6 +3,7 @@
 //! `system` looks at kernel, clock, root and sandbox, `providers` at keys and addresses, `toolchains` starts programs
 //! to ask for their versions. `page` shows it all to people.
 
+mod obstacle;
 mod page;
 mod providers;
 mod system;
@@ -10,6 +11,7 @@ mod toolchains;
 
 use serde_json::{Value, json};
 
+use crate::cli::doctor::obstacle::Obstacle;
 use crate::cli::doctor::providers::ProviderState;
 use crate::cli::doctor::system::{ClockState, KernelState, RootState, SandboxState};
 use crate::cli::doctor::toolchains::ProgramState;
@@ -30,13 +32,6 @@ struct Diagnosis {
     sandbox: SandboxState,
     providers: Vec<ProviderState>,
     programs: Vec<ProgramState>,
-}
-
-/// Something that prevents a run.
-#[derive(Debug, Clone)]
-struct Obstacle {
-    message: String,
-    help: String,
 }
 
 /// Prints what was found; returns 0 if a run could start, else 1.

@@ -21,14 +21,33 @@ pub(super) fn text(diagnosis: &Diagnosis) -> String {
 }
 
 fn system(diagnosis: &Diagnosis) -> String {
-    let Diagnosis { kernel, clock, root, sandbox, .. } = diagnosis;
-    let commit = COMMIT.map(|commit| format!(" ({commit})")).unwrap_or_default();
+    let Diagnosis {
+        kernel,
+        clock,
+        root,
+        sandbox,
+        ..
+    } = diagnosis;
+    let commit = COMMIT
+        .map(|commit| format!(" ({commit})"))
+        .unwrap_or_default();
     let mut text = row("orchestrator", &format!("{VERSION}{commit}"));
-    text += &row("kernel", &format!("Linux {}, {}", kernel.release, kernel.machine));
+    text += &row(
+        "kernel",
+        &format!("Linux {}, {}", kernel.release, kernel.machine),
+    );
     text += &row("clock", &clock.now);
-    text += &remark(clock.problem.as_deref().map(|why| format!("likely wrong: {why}")));
+    text += &remark(
+        clock
+            .problem
+            .as_deref()
+            .map(|why| format!("likely wrong: {why}")),
+    );
     text += &row("root", &root.path);
-    let space = root.free_bytes.map(space).unwrap_or_else(|| "free space unknown".into());
+    let space = root
+        .free_bytes
+        .map(space)
+        .unwrap_or_else(|| "free space unknown".into());
     let access = match &root.obstacle {
         Some(obstacle) => obstacle.message.clone(),
         None => "writable".to_owned(),
@@ -72,7 +91,12 @@ fn providers(all: &[ProviderState]) -> String {
             Some((_, help)) if !help.is_empty() => help.clone(),
             Some((problem, _)) => problem.clone(),
         };
-        table.add([provider.name.to_owned(), key, provider.base_url.clone(), state]);
+        table.add([
+            provider.name.to_owned(),
+            key,
+            provider.base_url.clone(),
+            state,
+        ]);
     }
     table.text()
 }
@@ -83,7 +107,10 @@ fn programs(all: &[ProgramState]) -> String {
         let path = program.path.clone();
         let cells = match (&program.version, &program.problem) {
             (Some(version), _) => [version.clone(), path.unwrap_or_default()],
-            (None, Some(problem)) => ["?".into(), format!("{} {problem}", path.unwrap_or_default())],
+            (None, Some(problem)) => [
+                "?".into(),
+                format!("{} {problem}", path.unwrap_or_default()),
+            ],
             (None, None) => ["-".into(), "not found".into()],
         };
         let [version, place] = cells;
@@ -99,7 +126,11 @@ fn conclusion(diagnosis: &Diagnosis) -> String {
     }
     let mut text = String::from("no run can start:\n");
     for obstacle in obstacles {
-        text += &format!("- {}\n  help: {}\n", printable(&obstacle.message), printable(&obstacle.help));
+        text += &format!(
+            "- {}\n  help: {}\n",
+            printable(&obstacle.message),
+            printable(&obstacle.help)
+        );
     }
     text
 }

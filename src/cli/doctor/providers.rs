@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cli::doctor::Obstacle;
+use crate::cli::doctor::obstacle::Obstacle;
 use crate::cli::env::CliEnv;
 use crate::cli::run_config::{provider_key, provider_program};
 use crate::error::Error;
@@ -20,7 +20,8 @@ pub(super) struct ProviderState {
 impl ProviderState {
     pub(super) fn find_all(env: &CliEnv) -> Vec<ProviderState> {
         let all = Provider::ALL.iter();
-        all.map(|provider| ProviderState::find(provider.facts(), env)).collect()
+        all.map(|provider| ProviderState::find(provider.facts(), env))
+            .collect()
     }
 
     fn find(facts: &'static ProviderFacts, env: &CliEnv) -> ProviderState {
@@ -33,7 +34,9 @@ impl ProviderState {
             name: facts.name,
             base_url: without_user(&address),
             key_variable: facts.key_variable,
-            is_key_set: facts.key_variable.is_some_and(|variable| env.text(variable).is_some()),
+            is_key_set: facts
+                .key_variable
+                .is_some_and(|variable| env.text(variable).is_some()),
             problem: key.and(program).err().map(|error| parts(&error)),
         }
     }

@@ -1,14 +1,14 @@
 //! Kernel, clock, root and sandbox.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Utc};
 use rustix::fs::{Access, access, statvfs};
 use rustix::system::uname;
 
-use crate::cli::doctor::Obstacle;
+use crate::cli::doctor::obstacle::Obstacle;
 use crate::cli::env::{CliEnv, own_launcher};
 use crate::cli::run_config::refuse_colon;
 use crate::error::{Error, Result};
@@ -52,23 +52,35 @@ impl ClockState {
     pub(super) fn find(root: &Path) -> ClockState {
         let now = SystemTime::now();
         let shown = |time: SystemTime| {
-            DateTime::<Utc>::from(time).format("%Y-%m-%d %H:%M:%S UTC").to_string()
+            DateTime::<Utc>::from(time)
+                .format("%Y-%m-%d %H:%M:%S UTC")
+                .to_string()
         };
         let is_ahead = |path: &Path| {
             let changed = fs::metadata(path).and_then(|found| found.modified()).ok()?;
             (now + TOLERANCE < changed).then(|| {
-                format!("it is before {}, when {} was changed", shown(changed), path.display())
+                format!(
+                    "it is before {}, when {} was changed",
+                    shown(changed),
+                    path.display()
+                )
             })
         };
-        let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let seconds = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         let is_possible = (EARLIEST..LATEST).contains(&seconds);
         let problem = match is_possible {
             false => Some("it cannot be right".to_owned()),
-            true => is_ahead(&root.join(STATE_FILE)).or_else(|| is_ahead(Path::new("/proc/self/exe"))),
+            true => {
+                is_ahead(&root.join(STATE_FILE)).or_else(|| is_ahead(Path::new("/proc/self/exe")))
+            }
         };
         ClockState {
             now: shown(now),
-            problem: problem.map(|why| format!("{why}; with a wrong clock connections to a provider fail")),
+            problem: problem
+                .map(|why| format!("{why}; with a wrong clock connections to a provider fail")),
         }
     }
 }
@@ -84,7 +96,7 @@ impl RootState {
         let space = statvfs(root).ok();
         let free_bytes = space.map(|space| space.f_bavail.saturating_mul(space.f_frsize));
         RootState {
-            path: root.display().to_string(),
+            path: root.components().collect::<PathBuf>().display().to_string(),
             free_bytes,
             obstacle: root_obstacle(root, free_bytes),
         }
@@ -93,22 +105,41 @@ impl RootState {
 
 fn root_obstacle(root: &Path, free_bytes: Option<u64>) -> Option<Obstacle> {
     let obstacle = |message: String, help: &str| {
-        Some(Obstacle { message, help: help.to_owned() })
+        Some(Obstacle {
+            message,
+            help: help.to_owned(),
+        })
     };
     if let Err(error) = usable_root(root) {
-        return obstacle(error.to_string(), "name another root: orchestrator --root DIR doctor");
+        return obstacle(
+            error.to_string(),
+            "name another root: orchestrator --root DIR doctor",
+        );
     }
     if let Err(error) = access(root, Access::WRITE_OK | Access::EXEC_OK) {
         let message = format!("cannot write in the root {}: {error}", root.display());
-        return obstacle(message, "name another root with --root DIR, or change its permissions");
+        return obstacle(
+            message,
+            "name another root with --root DIR, or change its permissions",
+        );
     }
     if let Some(free) = free_bytes.filter(|free| *free < NO_SPACE) {
-        let message = format!("cannot write in the root {}: {free} bytes are free", root.display());
-        return obstacle(message, "make space on this disk, or name another root with --root DIR");
+        let message = format!(
+            "cannot write in the root {}: {free} bytes are free",
+            root.display()
+        );
+        return obstacle(
+            message,
+            "make space on this disk, or name another root with --root DIR",
+        );
     }
     let holder = Root::open(root).ok()?.lock_holder()?;
     obstacle(
-        format!("the root {} is in use by process {}", root.display(), holder.pid),
+        format!(
+            "the root {} is in use by process {}",
+            root.display(),
+            holder.pid
+        ),
         "wait for it: orchestrator status",
     )
 }

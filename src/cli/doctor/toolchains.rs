@@ -32,7 +32,8 @@ const PROGRAMS: [(&str, &[&str]); 11] = [
 const SEARCHED_BYTES: usize = 4096;
 const MAX_VERSION: usize = 40;
 
-static VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[0-9]+(\.[0-9]+)+[0-9A-Za-z.+_-]*").ok());
+static VERSION: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"[0-9]+(\.[0-9]+)+[0-9A-Za-z.+_-]*").ok());
 
 pub(super) struct ProgramState {
     pub(super) name: &'static str,
@@ -47,10 +48,14 @@ impl ProgramState {
     /// Asks all programs at the same time, so that those which hang cost one time limit.
     pub(super) fn find_all(env: &CliEnv, cancel: &CancelToken) -> Result<Vec<ProgramState>> {
         thread::scope(|scope| {
-            let start = |(name, arguments)| scope.spawn(move || ProgramState::find(name, arguments, env, cancel));
+            let start = |(name, arguments)| {
+                scope.spawn(move || ProgramState::find(name, arguments, env, cancel))
+            };
             let threads: Vec<_> = PROGRAMS.into_iter().map(start).collect();
             let join = |thread: thread::ScopedJoinHandle<'_, Result<ProgramState>>| {
-                thread.join().unwrap_or_else(|_| Err(Error::Bug("a thread panicked".into())))
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(Error::Bug("a thread panicked".into())))
             };
             threads.into_iter().map(join).collect()
         })
@@ -111,8 +116,13 @@ fn ask(
     Ok(match &finished.ended {
         JobEnd::Exited(0) => version(&finished).ok_or_else(|| "prints no version".to_owned()),
         JobEnd::Exited(code) => Err(format!("exits with {code} when asked for its version")),
-        JobEnd::Signalled(number) => Err(format!("is ended by signal {number} when asked for its version")),
-        JobEnd::TimedOut => Err(format!("does not answer within {} s", QUICK_LIMIT.as_secs())),
+        JobEnd::Signalled(number) => Err(format!(
+            "is ended by signal {number} when asked for its version"
+        )),
+        JobEnd::TimedOut => Err(format!(
+            "does not answer within {} s",
+            QUICK_LIMIT.as_secs()
+        )),
         JobEnd::CannotStart(why) => Err(format!("cannot start: {why}")),
         JobEnd::Idle | JobEnd::OutputLimit | JobEnd::SandboxFailed(_) | JobEnd::Limit(_) => {
             Err("was ended when asked for its version".to_owned())
@@ -122,7 +132,9 @@ fn ask(
 
 fn version(finished: &Finished) -> Option<String> {
     let streams = [&finished.stdout.head, &finished.stderr.head];
-    let mut texts = streams.into_iter().map(|bytes| &bytes[..bytes.len().min(SEARCHED_BYTES)]);
+    let mut texts = streams
+        .into_iter()
+        .map(|bytes| &bytes[..bytes.len().min(SEARCHED_BYTES)]);
     let pattern = VERSION.as_ref()?;
     let found = texts.find_map(|text| pattern.find(text))?;
     let text = String::from_utf8_lossy(found.as_bytes());

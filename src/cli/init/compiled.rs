@@ -1,8 +1,6 @@
 //! Rust, Go, CMake and make.
 
-use crate::cli::init::project::{
-    DetectedProject, ProjectFolder, base_name, shell_command, words,
-};
+use crate::cli::init::project::{DetectedProject, ProjectFolder, base_name, shell_command, words};
 
 pub(super) fn detect_rust(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
     let manifest: toml::Table = folder.text("Cargo.toml")?.parse().unwrap_or_default();
@@ -16,14 +14,17 @@ pub(super) fn detect_rust(folder: &ProjectFolder<'_>) -> Option<DetectedProject>
     let tests = packages.iter().map(|package| format!("{package}tests"));
     let tests: Vec<String> = tests.filter(|tests| folder.has_files_in(tests)).collect();
     let has_tests = !tests.is_empty()
-        || folder.any_text(|name| name.ends_with(".rs"), |text| text.contains("#[test]"));
+        || folder.any_text(
+            |name| name.ends_with(".rs"),
+            |text| text.contains("#[test]"),
+        );
     let mut project = DetectedProject {
         toolchain: match is_workspace {
             true => "Rust workspace",
             false => "Rust",
         },
         family: "rust",
-        marker: folder.from_top("Cargo.toml"),
+        marker: folder.top_path("Cargo.toml"),
         folder: folder.below.clone(),
         has_tests,
         command: words(match is_workspace {
@@ -31,13 +32,17 @@ pub(super) fn detect_rust(folder: &ProjectFolder<'_>) -> Option<DetectedProject>
             false => "cargo test",
         }),
         timeout: 600,
-        protect: tests.iter().map(|tests| folder.from_top(tests)).collect(),
+        protect: tests.iter().map(|tests| folder.top_path(tests)).collect(),
         exclude: vec![folder.pattern("target")],
-        remarks: vec!["Without a network cargo is offline: dependencies come from ~/.cargo.".into()],
+        remarks: vec![
+            "Without a network cargo is offline: dependencies come from ~/.cargo.".into(),
+        ],
         ..DetectedProject::default()
     };
     if project.protect.is_empty() {
-        project.remarks.push("Tests inside of src/ cannot be protected: the model could change them.".into());
+        project
+            .remarks
+            .push("Tests inside of src/ cannot be protected: the model could change them.".into());
     }
     if folder.any_text(|name| base_name(name) == "Cargo.toml", has_dependencies) {
         project.setup.push("cargo fetch".into());
@@ -52,7 +57,9 @@ fn has_dependencies(manifest: &str) -> bool {
     };
     let tables = ["dependencies", "dev-dependencies", "build-dependencies"];
     let is_filled = |value: &toml::Value| value.as_table().is_some_and(|table| !table.is_empty());
-    tables.iter().any(|name| manifest.get(*name).is_some_and(is_filled))
+    tables
+        .iter()
+        .any(|name| manifest.get(*name).is_some_and(is_filled))
 }
 
 pub(super) fn detect_go(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
@@ -64,13 +71,15 @@ pub(super) fn detect_go(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
     let mut project = DetectedProject {
         toolchain: "Go",
         family: "go",
-        marker: folder.from_top(&marker),
+        marker: folder.top_path(&marker),
         folder: folder.below.clone(),
         has_tests: folder.files.iter().any(|name| is_test(name)),
         command,
         timeout: 300,
         protect: folder.tests(&[], is_test),
-        remarks: vec!["Without a network go is offline: modules come from its module cache.".into()],
+        remarks: vec![
+            "Without a network go is offline: modules come from its module cache.".into(),
+        ],
         ..DetectedProject::default()
     };
     if folder.has_file("go.sum") || folder.has_file("go.work.sum") {
@@ -84,7 +93,10 @@ fn go_modules(folder: &ProjectFolder<'_>, marker: &str) -> Vec<String> {
     if marker == "go.mod" || folder.has_file("go.mod") {
         return words("./...");
     }
-    let modules = folder.files.iter().filter_map(|name| name.strip_suffix("/go.mod"));
+    let modules = folder
+        .files
+        .iter()
+        .filter_map(|name| name.strip_suffix("/go.mod"));
     let modules: Vec<String> = modules.map(|module| format!("./{module}/...")).collect();
     match modules.is_empty() {
         true => words("./..."),
@@ -98,12 +110,16 @@ pub(super) fn detect_cmake(folder: &ProjectFolder<'_>) -> Option<DetectedProject
     }
     let has_tests = folder.any_text(
         |name| base_name(name) == "CMakeLists.txt" || name.ends_with(".cmake"),
-        |text| ["enable_testing", "include(CTest", "add_test"].iter().any(|word| text.contains(word)),
+        |text| {
+            ["enable_testing", "include(CTest", "add_test"]
+                .iter()
+                .any(|word| text.contains(word))
+        },
     );
     Some(DetectedProject {
         toolchain: "CMake with ctest",
         family: "cmake",
-        marker: folder.from_top("CMakeLists.txt"),
+        marker: folder.top_path("CMakeLists.txt"),
         folder: folder.below.clone(),
         has_tests,
         program: "cmake".into(),
@@ -114,7 +130,9 @@ pub(super) fn detect_cmake(folder: &ProjectFolder<'_>) -> Option<DetectedProject
         timeout: 600,
         protect: folder.tests(&["tests", "test"], |_| false),
         exclude: vec![folder.pattern("build")],
-        remarks: vec!["Built in a private directory, so that nothing of it is in workspace/.".into()],
+        remarks: vec![
+            "Built in a private directory, so that nothing of it is in workspace/.".into(),
+        ],
         ..DetectedProject::default()
     })
 }
@@ -124,13 +142,19 @@ pub(super) fn detect_make(folder: &ProjectFolder<'_>) -> Option<DetectedProject>
     let text = folder.text(&marker)?;
     let has_target = |target: &&&str| {
         let mut lines = text.lines();
-        lines.any(|line| line.strip_prefix(**target).is_some_and(|rest| rest.trim_start().starts_with(':')))
+        lines.any(|line| {
+            line.strip_prefix(**target)
+                .is_some_and(|rest| rest.trim_start().starts_with(':'))
+        })
     };
-    let target = ["test", "check", "tests"].iter().find(has_target).copied()?;
+    let target = ["test", "check", "tests"]
+        .iter()
+        .find(has_target)
+        .copied()?;
     Some(DetectedProject {
         toolchain: "make",
         family: "make",
-        marker: folder.from_top(&marker),
+        marker: folder.top_path(&marker),
         folder: folder.below.clone(),
         has_tests: true,
         command: vec!["make".to_owned(), target.to_owned()],

@@ -102,7 +102,9 @@ fn subfolders(files: &ProjectFiles) -> Vec<String> {
 /// A folder without a known project: an empty one is the beginning of one in Python, another one needs a command.
 fn unknown(files: &ProjectFiles) -> DetectedProject {
     let is_code = |name: &&String| {
-        let is_text = [".md", ".txt", ".rst"].iter().any(|end| name.ends_with(end));
+        let is_text = [".md", ".txt", ".rst"]
+            .iter()
+            .any(|end| name.ends_with(end));
         !is_text && !name.starts_with(['.', '/']) && !name.starts_with("LICENSE")
     };
     let project = DetectedProject {

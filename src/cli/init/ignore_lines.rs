@@ -31,28 +31,49 @@ pub(super) struct IgnoreChange {
 /// Decides which lines are missing, and whether they can be written.
 pub(super) fn ignore_change(folder: &Path) -> IgnoreChange {
     let Some(top) = repository(folder) else {
-        return only_printed(&missing(folder, folder), "this is not a git repository; lines for its .gitignore");
+        return only_printed(
+            &missing(folder, folder),
+            "this is not a git repository; lines for its .gitignore",
+        );
     };
     let missing = missing(folder, &top);
     if missing.is_empty() {
-        return IgnoreChange { file: None, line: None };
+        return IgnoreChange {
+            file: None,
+            line: None,
+        };
     }
     let path = folder.join(".gitignore");
     let lines = missing.join("\n");
     let shown = missing.join(" ");
     match (path.symlink_metadata(), whole_text(&path)) {
         (Err(_), _) => IgnoreChange {
-            file: Some(PlannedFile { path, text: format!("{HEADING}\n{lines}\n"), replaces: false }),
+            file: Some(PlannedFile {
+                path,
+                text: format!("{HEADING}\n{lines}\n"),
+                replaces: false,
+            }),
             line: Some(format!("wrote .gitignore: {shown}")),
         },
         (Ok(found), Some(text)) if found.is_file() => {
-            let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+            let end = if text.is_empty() || text.ends_with('\n') {
+                ""
+            } else {
+                "\n"
+            };
             IgnoreChange {
-                file: Some(PlannedFile { path, text: format!("{text}{end}{HEADING}\n{lines}\n"), replaces: true }),
+                file: Some(PlannedFile {
+                    path,
+                    text: format!("{text}{end}{HEADING}\n{lines}\n"),
+                    replaces: true,
+                }),
                 line: Some(format!("added to .gitignore: {shown}")),
             }
         }
-        _ => only_printed(&missing, "add these lines to .gitignore, which is a link or cannot be changed"),
+        _ => only_printed(
+            &missing,
+            "add these lines to .gitignore, which is a link or cannot be changed",
+        ),
     }
 }
 
@@ -65,25 +86,34 @@ fn only_printed(missing: &[&str], why: &str) -> IgnoreChange {
 /// The top of the repository that a folder is in.
 fn repository(folder: &Path) -> Option<PathBuf> {
     let mut folders = folder.ancestors();
-    folders.find(|folder| folder.join(".git").exists()).map(Path::to_owned)
+    folders
+        .find(|folder| folder.join(".git").exists())
+        .map(Path::to_owned)
 }
 
 /// The lines whose names no `.gitignore` from the top of the repository to the folder matches.
 fn missing(folder: &Path, top: &Path) -> Vec<&'static str> {
-    let above = folder.ancestors().take_while(|above| above.starts_with(top));
+    let above = folder
+        .ancestors()
+        .take_while(|above| above.starts_with(top));
     let rules: Vec<_> = above
         .filter_map(|above| {
             let mut builder = GitignoreBuilder::new(above);
             let text = whole_text(&above.join(".gitignore"))?;
-            text.lines().for_each(|line| drop(builder.add_line(None, line)));
+            text.lines()
+                .for_each(|line| drop(builder.add_line(None, line)));
             builder.build().ok()
         })
         .collect();
     let is_ignored = |name: &str, is_folder: bool| {
         let path = folder.join(name);
-        rules.iter().any(|rules| rules.matched(&path, is_folder).is_ignore())
+        rules
+            .iter()
+            .any(|rules| rules.matched(&path, is_folder).is_ignore())
     };
-    let lines = LINES.iter().filter(|(_, name, is_folder)| !is_ignored(name, *is_folder));
+    let lines = LINES
+        .iter()
+        .filter(|(_, name, is_folder)| !is_ignored(name, *is_folder));
     lines.map(|(line, ..)| *line).collect()
 }
 

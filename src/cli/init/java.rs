@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use crate::cli::init::project::{DetectedProject, ProjectFolder, ReadablePath, shell_command};
 use crate::text::quote::shell_word;
 
-const OFFLINE: &str = "Without a network it is offline: what it needs must have been downloaded once.";
+const OFFLINE: &str =
+    "Without a network it is offline: what it needs must have been downloaded once.";
 const REPORTS: &str = "The reports are printed, so that tests are counted and failures are named.";
 
 pub(super) fn detect_maven(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
@@ -20,7 +21,10 @@ pub(super) fn detect_maven(folder: &ProjectFolder<'_>) -> Option<DetectedProject
         false => "mvn",
     };
     if program == "./mvnw" {
-        let exists = folder.host.home().is_some_and(|home| home.join(".m2/wrapper").is_dir());
+        let exists = folder
+            .host
+            .home()
+            .is_some_and(|home| home.join(".m2/wrapper").is_dir());
         project.read.push(ReadablePath {
             path: "~/.m2/wrapper".into(),
             why: "the Maven that mvnw has downloaded",
@@ -28,10 +32,7 @@ pub(super) fn detect_maven(folder: &ProjectFolder<'_>) -> Option<DetectedProject
         });
     }
     project.program = program.to_owned();
-    project.command = reporting(
-        &format!("{program} -o -B -q test"),
-        "*/surefire-reports/*",
-    );
+    project.command = reporting(&format!("{program} -o -B -q test"), "*/surefire-reports/*");
     project.exclude = vec![folder.pattern("target")];
     project.setup.push(format!("{program} test"));
     Some(project)
@@ -45,10 +46,14 @@ pub(super) fn detect_gradle(folder: &ProjectFolder<'_>) -> Option<DetectedProjec
         "build.gradle",
     ])?;
     let mut project = java_project(folder, "Java with Gradle", "gradle", &marker);
-    let wrapped = folder.has_program("gradlew").then(|| wrapped_gradle(folder));
+    let wrapped = folder
+        .has_program("gradlew")
+        .then(|| wrapped_gradle(folder));
     let program = match (&wrapped, folder.host.has("gradle")) {
         (Some(Some(path)), _) => {
-            project.remarks.push("The Gradle that gradlew has downloaded, on this machine only.".into());
+            project
+                .remarks
+                .push("The Gradle that gradlew has downloaded, on this machine only.".into());
             shell_word(&path.display().to_string())
         }
         (Some(None), false) => "./gradlew".to_owned(),
@@ -83,7 +88,7 @@ fn java_project(
     DetectedProject {
         toolchain,
         family,
-        marker: folder.from_top(marker),
+        marker: folder.top_path(marker),
         folder: folder.below.clone(),
         has_tests: !tests.is_empty(),
         timeout: 600,
@@ -99,7 +104,7 @@ fn test_folders(folder: &ProjectFolder<'_>) -> Vec<String> {
     for name in &folder.files {
         let at_top = name.starts_with("src/test/").then_some(0);
         let place = at_top.or_else(|| name.find("/src/test/").map(|place| place + 1));
-        let tests = place.map(|place| folder.from_top(&name[..place + "src/test".len()]));
+        let tests = place.map(|place| folder.top_path(&name[..place + "src/test".len()]));
         if let Some(tests) = tests.filter(|tests| !found.contains(tests)) {
             found.push(tests);
         }
@@ -120,8 +125,20 @@ fn wrapped_gradle(folder: &ProjectFolder<'_>) -> Option<PathBuf> {
     let mut lines = settings.lines();
     let url = lines.find_map(|line| line.trim().strip_prefix("distributionUrl="))?;
     let archive = url.rsplit('/').next()?.strip_suffix(".zip")?;
-    let all = folder.host.home()?.join(".gradle/wrapper/dists").join(archive);
-    let below = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut programs = below(all).flat_map(below).map(|path| path.join("bin/gradle"));
+    let all = folder
+        .host
+        .home()?
+        .join(".gradle/wrapper/dists")
+        .join(archive);
+    let below = |path: PathBuf| {
+        fs::read_dir(path)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+    };
+    let mut programs = below(all)
+        .flat_map(below)
+        .map(|path| path.join("bin/gradle"));
     programs.find(|program| program.is_file())
 }

@@ -36,7 +36,7 @@ use crate::text::quote::shell_word;
 
 const SPECS: &str = "specs";
 
-/// Writes the spec, and returns what to tell.
+/// Writes the spec, and returns the messages about it.
 pub(super) fn main(env: &CliEnv, directory: Option<&Path>, name: Option<&str>) -> Result<String> {
     let cancel = cancel_on_signals()?;
     adopt_orphans()?;
@@ -63,12 +63,12 @@ pub(super) fn main(env: &CliEnv, directory: Option<&Path>, name: Option<&str>) -
         replaces: false,
     };
     let (schema, ignored) = (schema_change(&specs), ignore_change(&top));
-    let mut told = Told::new(&name, &projects, &files);
-    told.files(&schema, &ignored);
+    let mut messages = InitMessages::new(&name, &projects, &files);
+    messages.files(&schema, &ignored);
     let planned = [schema.file, ignored.file, Some(spec)];
     write_all(&specs, planned.into_iter().flatten().collect())?;
-    told.next_steps(env, &host, &given, &name, &projects);
-    Ok(told.text)
+    messages.next_steps(env, &host, &given, &name, &projects);
+    Ok(messages.text)
 }
 
 /// The directory of the project, links resolved.
@@ -79,7 +79,12 @@ fn project_directory(given: &Path, env: &CliEnv) -> Result<PathBuf> {
     };
     let top = match given.canonicalize() {
         Ok(top) if top.is_dir() => top,
-        Ok(_) => return Err(refuse("it is not a directory", "name the directory of the project")),
+        Ok(_) => {
+            return Err(refuse(
+                "it is not a directory",
+                "name the directory of the project",
+            ));
+        }
         Err(error) => {
             let word = shell_word(&given.to_string_lossy());
             let help = format!("make it first: mkdir -p {word}");
@@ -103,9 +108,16 @@ fn project_directory(given: &Path, env: &CliEnv) -> Result<PathBuf> {
 /// The name that `--spec` gives; its folder and ending may be given, too.
 fn spec_name(given: &str) -> Result<String> {
     let name = given.strip_prefix("specs/").unwrap_or(given);
-    let name = [".yaml", ".yml"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    let name = [".yaml", ".yml"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end))
+        .unwrap_or(name);
     let is_fine = |c: char| c.is_alphanumeric() || "-_.+ ".contains(c);
-    match !name.is_empty() && name.len() <= 200 && name.chars().all(is_fine) && !name.starts_with(['.', '-', ' ']) {
+    match !name.is_empty()
+        && name.len() <= 200
+        && name.chars().all(is_fine)
+        && !name.starts_with(['.', '-', ' '])
+    {
         true => Ok(name.to_owned()),
         false => Err(Error::Usage(format!(
             "invalid --spec: expected a name for specs/NAME.yaml, found {:?}\nhelp: orchestrator init --spec fix-login",
@@ -143,38 +155,49 @@ fn excluded(specs: &Path, files: &ProjectFiles) -> Vec<String> {
     let entries = std::fs::read_dir(specs).into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.path()).peekable();
     let is_ours = names.peek().is_none()
-        || names.any(|path| path.extension().is_some_and(|end| end == "yaml" || end == "yml"));
+        || names.any(|path| {
+            path.extension()
+                .is_some_and(|end| end == "yaml" || end == "yml")
+        });
     let specs = match is_ours {
         true => format!("/{SPECS}/"),
         false => format!("/{SPECS}/{SCHEMA_FILE}"),
     };
     let escaped = |link: &String| format!("/{}", link.replace(['*', '?', '[', ']'], "?"));
-    std::iter::once(specs).chain(files.leaving_links.iter().map(escaped)).collect()
+    std::iter::once(specs)
+        .chain(files.leaving_links.iter().map(escaped))
+        .collect()
 }
 
 /// What `init` prints.
-struct Told {
+struct InitMessages {
     text: String,
     name: String,
 }
 
-impl Told {
-    fn new(name: &str, projects: &DetectedProjects, files: &ProjectFiles) -> Told {
-        let mut told = Told {
+impl InitMessages {
+    fn new(name: &str, projects: &DetectedProjects, files: &ProjectFiles) -> InitMessages {
+        let mut messages = InitMessages {
             text: String::new(),
             name: name.to_owned(),
         };
-        told.line(&format!("found: {}", projects.chosen.title()));
+        messages.line(&format!("found: {}", projects.chosen.title()));
         for other in &projects.others {
-            told.line(&format!("also found: {}: its check is a comment in the spec", other.title()));
+            messages.line(&format!(
+                "also found: {}: its check is a comment in the spec",
+                other.title()
+            ));
         }
         for link in files.leaving_links.iter().take(10) {
-            told.line(&format!("left out: {link}, a link that leads out of the project"));
+            messages.line(&format!(
+                "left out: {link}, a link that leads out of the project"
+            ));
         }
         if files.is_cut {
-            told.line("note: the project has many files, of which only the first were looked at");
+            messages
+                .line("note: the project has many files, of which only the first were looked at");
         }
-        told
+        messages
     }
 
     fn line(&mut self, line: &str) {
@@ -208,28 +231,57 @@ impl Told {
             program => program,
         };
         if !program.contains('/') && !host.has(program) {
-            self.line(&format!("note: {program} is not on PATH: install it, or the check cannot start"));
+            self.line(&format!(
+                "note: {program} is not on PATH: install it, or the check cannot start"
+            ));
         }
         self.line("\nnext:");
         let mut commands = Vec::new();
         if !env.is_current_dir(given) {
             commands.push((format!("cd {}", shell_word(&given.to_string_lossy())), ""));
         }
-        commands.extend(chosen.setup.iter().map(|line| (line.clone(), "once, with a network")));
+        commands.extend(
+            chosen
+                .setup
+                .iter()
+                .map(|line| (line.clone(), "once, with a network")),
+        );
         let spec = shell_word(&format!("specs/{name}.yaml"));
-        commands.push((format!("${{EDITOR:-vi}} {spec}"), "what is to be done: description"));
-        commands.push((format!("orchestrator lint {spec}"), "finds mistakes; costs nothing"));
+        commands.push((
+            format!("${{EDITOR:-vi}} {spec}"),
+            "what is to be done: description",
+        ));
+        commands.push((
+            format!("orchestrator lint {spec}"),
+            "finds mistakes; costs nothing",
+        ));
         let variable = Provider::default().facts().key_variable.unwrap_or_default();
         if env.text(variable).is_none() {
-            commands.push((format!("export {variable}=<your key>"), "or a local model, see the spec"));
+            commands.push((
+                format!("export {variable}=<your key>"),
+                "or a local model, see the spec",
+            ));
         }
-        commands.push((format!("orchestrator run --spec {spec}"), "in workspace/; nothing of yours changes"));
+        commands.push((
+            format!("orchestrator run --spec {spec}"),
+            "in workspace/; nothing of yours changes",
+        ));
         commands.push(("orchestrator diff".to_owned(), "what the model changed"));
-        commands.push(("orchestrator apply".to_owned(), "carries it back to your files"));
-        let width = commands.iter().map(|(command, _)| command.chars().count()).max();
+        commands.push((
+            "orchestrator apply".to_owned(),
+            "carries it back to your files",
+        ));
+        let width = commands
+            .iter()
+            .map(|(command, _)| command.chars().count())
+            .max();
         let width = width.unwrap_or(0).min(60);
         for (command, why) in &commands {
-            let why = if why.is_empty() { String::new() } else { format!("  # {why}") };
+            let why = if why.is_empty() {
+                String::new()
+            } else {
+                format!("  # {why}")
+            };
             self.line(&format!("  {command:<width$}{why}"));
         }
     }

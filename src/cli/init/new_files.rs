@@ -46,7 +46,10 @@ fn stage(file: PlannedFile) -> Result<(NamedTempFile, PlannedFile)> {
     let failed = |error| Error::io("write", &file.path, error);
     let folder = file.path.parent().unwrap_or(Path::new("/"));
     let mode = match file.replaces {
-        true => fs::metadata(&file.path).map_err(failed)?.permissions().mode(),
+        true => fs::metadata(&file.path)
+            .map_err(failed)?
+            .permissions()
+            .mode(),
         false => 0o666,
     };
     let mut staged = tempfile::Builder::new()

@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use crate::cli::init::project::{
-    DetectedProject, ProjectFolder, ReadablePath, base_name, words,
-};
+use crate::cli::init::project::{DetectedProject, ProjectFolder, ReadablePath, base_name, words};
 
 const TEST_FOLDERS: [&str; 4] = ["test", "tests", "__tests__", "spec"];
 /// What `npm init` writes.
@@ -29,7 +27,7 @@ pub(super) fn detect(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
     let mut project = DetectedProject {
         toolchain: "Node",
         family: "node",
-        marker: folder.from_top("package.json"),
+        marker: folder.top_path("package.json"),
         folder: folder.below.clone(),
         has_tests: script.is_some() || has_test_files,
         env: vec![("CI", "true".to_owned())],
@@ -55,7 +53,9 @@ fn choose_command(
         None if has_workspaces && manager == "npm" => words("npm test --workspaces --if-present"),
         None => words("node --test"),
         Some(_) if !folder.host.has(manager) && folder.host.has("npm") => {
-            project.warnings.push(format!("{manager} is not on PATH: npm runs the test script"));
+            project.warnings.push(format!(
+                "{manager} is not on PATH: npm runs the test script"
+            ));
             words("npm test")
         }
         Some(_) if manager == "bun" => words("bun run test"),
@@ -63,7 +63,9 @@ fn choose_command(
     };
     if let Some(script) = script {
         let script = script.split_whitespace().collect::<Vec<_>>().join(" ");
-        project.remarks.push(format!("The script `test` of package.json: {script}"));
+        project
+            .remarks
+            .push(format!("The script `test` of package.json: {script}"));
     }
 }
 
@@ -81,7 +83,7 @@ fn add_modules(
     });
     if exists || is_needed {
         project.read.push(ReadablePath {
-            path: format!("../{}", folder.from_top("node_modules")),
+            path: format!("../{}", folder.top_path("node_modules")),
             why: "installed packages, which are used in place",
             exists,
         });
@@ -96,7 +98,9 @@ fn add_modules(
         project.remarks.push(
             "Packages of this repository that import each other by name are links in node_modules, which".into(),
         );
-        project.remarks.push("the sandbox does not follow: import them by path, or test one package.".into());
+        project
+            .remarks
+            .push("the sandbox does not follow: import them by path, or test one package.".into());
     }
 }
 
@@ -109,7 +113,9 @@ fn test_script(manifest: &Value) -> Option<&str> {
 /// The package manager and its command to install: by the field `packageManager`, else by the lock file.
 fn package_manager(folder: &ProjectFolder<'_>, manifest: &Value) -> (&'static str, &'static str) {
     let field = manifest.get("packageManager").and_then(Value::as_str);
-    let named = field.and_then(|field| field.split('@').next()).unwrap_or_default();
+    let named = field
+        .and_then(|field| field.split('@').next())
+        .unwrap_or_default();
     let by_name = MANAGERS.iter().find(|(_, manager, _)| *manager == named);
     let by_lock = || MANAGERS.iter().find(|(lock, ..)| folder.has_file(lock));
     match by_name.or_else(by_lock) {
@@ -124,6 +130,8 @@ fn is_test(path: &str) -> bool {
         return false;
     };
     let is_script = ["js", "cjs", "mjs", "jsx", "ts", "cts", "mts", "tsx"].contains(&extension);
-    let is_named = [".test", ".spec", "-test", "_test"].iter().any(|end| stem.ends_with(end));
+    let is_named = [".test", ".spec", "-test", "_test"]
+        .iter()
+        .any(|end| stem.ends_with(end));
     is_script && (is_named || stem == "test" || stem.starts_with("test-"))
 }

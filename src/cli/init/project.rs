@@ -16,7 +16,7 @@ const MAX_READ: u64 = 1 << 20;
 pub(super) struct DetectedProject {
     /// For people: `Python with pytest`.
     pub(super) toolchain: &'static str,
-    /// The language and its tool, to tell whether two folders have the same.
+    /// The language and its tool: folders with the same one are listed once.
     pub(super) family: &'static str,
     /// The file that it was recognised by, from the top.
     pub(super) marker: String,
@@ -131,7 +131,11 @@ impl ProjectFolder<'_> {
         is_candidate: impl Fn(&str) -> bool,
         accepts: impl Fn(&str) -> bool,
     ) -> bool {
-        let mut candidates = self.files.iter().filter(|name| is_candidate(name)).take(500);
+        let mut candidates = self
+            .files
+            .iter()
+            .filter(|name| is_candidate(name))
+            .take(500);
         candidates.any(|name| self.text(name).is_some_and(|text| accepts(&text)))
     }
 
@@ -142,7 +146,7 @@ impl ProjectFolder<'_> {
     }
 
     /// A path in the folder, from the top.
-    pub(super) fn from_top(&self, path: &str) -> String {
+    pub(super) fn top_path(&self, path: &str) -> String {
         match self.below.as_str() {
             "" => path.to_owned(),
             below => format!("{below}/{path}"),
@@ -155,28 +159,27 @@ impl ProjectFolder<'_> {
             "" => 0,
             below => below.split('/').count(),
         };
-        format!("../{}{}", "../".repeat(depth), self.from_top(path))
+        format!("../{}{}", "../".repeat(depth), self.top_path(path))
     }
 
     /// The pattern of a folder that tools write.
     pub(super) fn pattern(&self, folder: &str) -> String {
-        format!("/{}/", self.from_top(folder))
+        format!("/{}/", self.top_path(folder))
     }
 
     /// The tests to protect: these folders, and test files elsewhere.
-    pub(super) fn tests(
-        &self,
-        folders: &[&str],
-        is_test: impl Fn(&str) -> bool,
-    ) -> Vec<String> {
+    pub(super) fn tests(&self, folders: &[&str], is_test: impl Fn(&str) -> bool) -> Vec<String> {
         let folders = folders.iter().filter(|folder| self.has_files_in(folder));
         let folders: Vec<String> = folders.map(|folder| format!("{folder}/")).collect();
         let is_inside = |name: &str| folders.iter().any(|folder| name.starts_with(folder));
-        let files = self.files.iter().filter(|name| !is_inside(name) && is_test(name));
+        let files = self
+            .files
+            .iter()
+            .filter(|name| !is_inside(name) && is_test(name));
         let folders = folders.iter().map(|folder| folder.trim_end_matches('/'));
         folders
             .chain(files.copied())
-            .map(|path| self.from_top(path))
+            .map(|path| self.top_path(path))
             .collect()
     }
 }

@@ -74,7 +74,10 @@ impl ProjectFiles {
             "" => String::new(),
             folder => format!("{folder}/"),
         };
-        let names = self.files.iter().filter_map(|name| name.strip_prefix(&prefix));
+        let names = self
+            .files
+            .iter()
+            .filter_map(|name| name.strip_prefix(&prefix));
         names.collect()
     }
 }

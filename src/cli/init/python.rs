@@ -4,9 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::cli::init::host::venv_has;
-use crate::cli::init::project::{
-    DetectedProject, ProjectFolder, ReadablePath, base_name, words,
-};
+use crate::cli::init::project::{DetectedProject, ProjectFolder, ReadablePath, base_name, words};
 
 const MARKERS: [&str; 7] = [
     "pyproject.toml",
@@ -50,7 +48,7 @@ pub(super) fn detect(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
             false => "Python with unittest",
         },
         family: "python",
-        marker: folder.from_top(&marker),
+        marker: folder.top_path(&marker),
         folder: folder.below.clone(),
         has_tests,
         command,
@@ -61,7 +59,9 @@ pub(super) fn detect(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
     };
     if has_src_layout(folder) {
         project.env.push(("PYTHONPATH", "src:.".to_owned()));
-        project.remarks.push("src/ is on PYTHONPATH: the copy is tested, not an installed package.".into());
+        project
+            .remarks
+            .push("src/ is on PYTHONPATH: the copy is tested, not an installed package.".into());
     }
     interpreter.explain(folder, uses_pytest, &mut project);
     project.read.extend(interpreter.read);
@@ -97,7 +97,11 @@ fn is_conftest(path: &str) -> bool {
 
 /// Whether the settings or the tests ask for pytest. Test functions without a class are for it, too.
 fn wants_pytest(folder: &ProjectFolder<'_>, has_tests: bool) -> bool {
-    let is_named = |name: &&str| folder.text(name).is_some_and(|text| text.contains("pytest"));
+    let is_named = |name: &&str| {
+        folder
+            .text(name)
+            .is_some_and(|text| text.contains("pytest"))
+    };
     let mentions = |text: &str| text.contains("import pytest") || text.contains("from pytest");
     SETTINGS.iter().any(is_named)
         || folder.files.iter().any(|name| is_conftest(name))
@@ -117,7 +121,9 @@ fn unittest_arguments(folder: &ProjectFolder<'_>) -> Vec<String> {
     }
     let names = folder.files.iter().filter(|name| is_test(name));
     if names.clone().next().is_some()
-        && names.clone().all(|name| !base_name(name).starts_with("test"))
+        && names
+            .clone()
+            .all(|name| !base_name(name).starts_with("test"))
     {
         arguments.extend(words("-p *_test.py"));
     }
@@ -125,13 +131,18 @@ fn unittest_arguments(folder: &ProjectFolder<'_>) -> Vec<String> {
 }
 
 fn has_src_layout(folder: &ProjectFolder<'_>) -> bool {
-    let mut names = folder.files.iter().filter_map(|name| name.strip_prefix("src/"));
+    let mut names = folder
+        .files
+        .iter()
+        .filter_map(|name| name.strip_prefix("src/"));
     names.any(|name| name.ends_with(".py") && name.split('/').count() <= 2)
 }
 
 /// What Python's tools write; the rest is usually in `.gitignore`.
 fn excluded(folder: &ProjectFolder<'_>) -> Vec<String> {
-    let environments = ENVIRONMENTS.iter().filter(|name| is_environment(folder, name));
+    let environments = ENVIRONMENTS
+        .iter()
+        .filter(|name| is_environment(folder, name));
     let written = [".tox", ".nox", ".eggs"].into_iter();
     let written = written.filter(|name| folder.path.join(name).is_dir());
     environments
@@ -157,12 +168,14 @@ struct Interpreter {
 impl Interpreter {
     /// A virtual environment in the project, poetry's, or the active one; else `python3`.
     fn find(folder: &ProjectFolder<'_>) -> Interpreter {
-        let mut inside = ENVIRONMENTS.iter().filter(|name| is_environment(folder, name));
+        let mut inside = ENVIRONMENTS
+            .iter()
+            .filter(|name| is_environment(folder, name));
         if let Some(name) = inside.next() {
             return Interpreter {
                 program: folder.original(&format!("{name}/bin/python")),
                 has_pytest: venv_has(&folder.path.join(name), "pytest"),
-                read: Some(readable(format!("../{}", folder.from_top(name)))),
+                read: Some(readable(format!("../{}", folder.top_path(name)))),
             };
         }
         let elsewhere = poetry_environment(folder).or_else(|| folder.host.virtual_environment());
@@ -189,11 +202,14 @@ impl Interpreter {
     ) {
         let is_absolute = self.program.starts_with('/');
         if is_absolute {
-            project.remarks.push("The interpreter is on this machine only.".into());
+            project
+                .remarks
+                .push("The interpreter is on this machine only.".into());
         }
         let install = installer(folder);
         if self.read.is_none() && (install.is_some() || (uses_pytest && !self.has_pytest)) {
-            let install = install.unwrap_or("python3 -m venv .venv && .venv/bin/pip install pytest");
+            let install =
+                install.unwrap_or("python3 -m venv .venv && .venv/bin/pip install pytest");
             project.setup.push(install.to_owned());
             project.warnings.push(format!(
                 "there is no virtual environment, the check uses python3{}; after `{install}` write the spec again: \
@@ -205,10 +221,17 @@ impl Interpreter {
             ));
         } else if uses_pytest && !self.has_pytest {
             let install = install.map_or_else(
-                || format!("{} -m pip install pytest", self.program.trim_start_matches("../")),
+                || {
+                    format!(
+                        "{} -m pip install pytest",
+                        self.program.trim_start_matches("../")
+                    )
+                },
                 str::to_owned,
             );
-            project.warnings.push(format!("{} has no pytest", self.program));
+            project
+                .warnings
+                .push(format!("{} has no pytest", self.program));
             project.setup.push(install);
         }
     }
@@ -243,7 +266,10 @@ fn poetry_environment(folder: &ProjectFolder<'_>) -> Option<PathBuf> {
     let settings: toml::Table = settings.parse().ok()?;
     let poetry = settings.get("tool").and_then(|tool| tool.get("poetry"));
     let tables = [settings.get("project"), poetry];
-    let mut names = tables.into_iter().flatten().filter_map(|table| table.get("name"));
+    let mut names = tables
+        .into_iter()
+        .flatten()
+        .filter_map(|table| table.get("name"));
     let name = names.find_map(|name| name.as_str())?.to_lowercase();
     let all = folder.host.home()?.join(".cache/pypoetry/virtualenvs");
     let entries = fs::read_dir(all).ok()?.flatten();

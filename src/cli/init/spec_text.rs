@@ -58,15 +58,23 @@ fn workspace(frame: &SpecFrame<'_>, project: &DetectedProject) -> String {
         text += &format!("        - {}\n", yaml_scalar(pattern));
     }
     if project.protect.is_empty() {
-        return text + "  # Files that the model may read and not change, such as tests:\n  # protect:\n  #   - {from: ../tests, to: tests}\n\n";
+        return text
+            + "  # Files that the model may read and not change, such as tests:\n  # protect:\n  #   - {from: ../tests, to: tests}\n\n";
     }
     text += "  # Can be read and not changed: the tests decide.\n  protect:\n";
     for path in project.protect.iter().take(MAX_PROTECTED) {
         let (from, to) = (yaml_scalar(&format!("../{path}")), yaml_scalar(path));
         text += &format!("    - {{from: {from}, to: {to}}}\n");
     }
-    if let Some(more) = project.protect.len().checked_sub(MAX_PROTECTED).filter(|more| 0 < *more) {
-        text += &format!("    # {more} more files of tests are not protected: list them, or move them into one folder\n");
+    if let Some(more) = project
+        .protect
+        .len()
+        .checked_sub(MAX_PROTECTED)
+        .filter(|more| 0 < *more)
+    {
+        text += &format!(
+            "    # {more} more files of tests are not protected: list them, or move them into one folder\n"
+        );
     }
     text + "\n"
 }
@@ -81,21 +89,29 @@ fn checks(project: &DetectedProject, others: &[DetectedProject]) -> String {
     text += &check("tests", project);
     for other in others {
         text += &format!("  # Also found: {}. Its check:\n", comment(&other.title()));
-        let lines = check(&format!("tests of {}", other.family), other);
-        text += &lines.lines().map(|line| format!("  #{}\n", line.trim_start_matches("  "))).collect::<String>();
+        for line in check(&format!("{}-tests", other.family), other).lines() {
+            text += &format!("  # {}\n", line.strip_prefix("  ").unwrap_or(line));
+        }
     }
     text + "\n"
 }
 
 fn check(name: &str, project: &DetectedProject) -> String {
-    let words: Vec<String> = project.check_command().iter().map(|word| command_word(word)).collect();
+    let words: Vec<String> = project
+        .check_command()
+        .iter()
+        .map(|word| command_word(word))
+        .collect();
     let mut text = format!(
         "  - name: {}\n    command: [{}]\n    timeout: {} # seconds; at most 600\n",
         yaml_scalar(name),
         words.join(", "),
         project.timeout
     );
-    let variables = project.env.iter().map(|(name, value)| format!("{name}: {}", yaml_scalar(value)));
+    let variables = project
+        .env
+        .iter()
+        .map(|(name, value)| format!("{name}: {}", yaml_scalar(value)));
     let variables: Vec<String> = variables.collect();
     if !variables.is_empty() {
         text += &format!("    env: {{{}}}\n", variables.join(", "));
@@ -108,7 +124,9 @@ fn command_word(word: &str) -> String {
     let option = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
     let is_plain = |text: &str| {
         let mut letters = text.chars();
-        letters.next().is_some_and(|first| first.is_ascii_alphabetic())
+        letters
+            .next()
+            .is_some_and(|first| first.is_ascii_alphabetic())
             && letters.all(|c| c.is_ascii_alphanumeric() || "-=_".contains(c))
     };
     match option.is_some_and(is_plain) {
@@ -133,7 +151,11 @@ fn sandbox(project: &DetectedProject) -> String {
             text += &format!("{mark}    - {} # {}\n", yaml_scalar(&entry.path), entry.why);
         }
     }
-    let network = if is_open { "  # network: true\n\n" } else { "#   network: true\n\n" };
+    let network = if is_open {
+        "  # network: true\n\n"
+    } else {
+        "#   network: true\n\n"
+    };
     text + network
 }
 

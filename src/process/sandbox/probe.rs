@@ -30,7 +30,11 @@ impl ProbeResult {
             SandboxMode::Reduced => format!(". Fix: {}", messages::fix()),
             SandboxMode::Full | SandboxMode::FullWithoutLandlock => String::new(),
         };
-        format!("sandbox: {}{opened}{}{fix}", self.mode.name(), self.limitations)
+        format!(
+            "sandbox: {}{opened}{}{fix}",
+            self.mode.name(),
+            self.limitations
+        )
     }
 
     /// What is not enforced, and why, as a sentence; empty if nothing is missing.

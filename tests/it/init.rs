@@ -1,0 +1,696 @@
+//! `init`: projects made by the tools' own generators; what it writes lints clean, and its check really runs.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::needs;
+use crate::support::project::Project;
+use crate::support::reply;
+use crate::support::restrictions::Restrictions;
+use crate::support::running::Ran;
+use crate::support::server::Server;
+
+const SPEC: &str = "specs/root.yaml";
+const PYTHON: &str = "def double(number):\n    return 2 * number\n";
+const PYTEST: &str = "from calc import double\n\n\ndef test_double():\n    assert double(2) == 4\n";
+const UNITTEST: &str = "import unittest\n\nfrom calc import double\n\n\nclass Calc(unittest.TestCase):\n    \
+    def test_double(self):\n        self.assertEqual(double(2), 4)\n";
+const RUST_TEST: &str = "#[test]\nfn adds() {\n    assert_eq!(part::add(1, 2), 3);\n}\n";
+
+/// A project in which these shell lines were run.
+fn made_by(project: Project, lines: &str) -> Project {
+    project
+        .run_in_shell(&format!("set -e; {lines}"), &[])
+        .exits(0);
+    project
+}
+
+/// A project with the user's real home, where rustup keeps its toolchains.
+fn with_home() -> Project {
+    Project::new().env("HOME", &std::env::var("HOME").unwrap())
+}
+
+/// Runs `init` and `lint`, which must find nothing.
+fn initialised(project: &Project) -> Ran {
+    let ran = project.run(&["init"]).exits(0);
+    let spec = project.read(SPEC);
+    assert!(
+        spec.starts_with("# yaml-language-server: $schema=.orchestrator.schema.json\n"),
+        "{spec}"
+    );
+    let linted = project.run(&["lint", SPEC]).exits(0);
+    assert_eq!(linted.stdout, format!("{SPEC} is fine\n"));
+    ran
+}
+
+/// The same, and the check passes before any work, with so many tests.
+fn check_passes(project: &Project, tests: usize) -> Ran {
+    let ran = initialised(project);
+    let count = match tests {
+        1 => "1 test".to_owned(),
+        count => format!("{count} tests"),
+    };
+    project
+        .run(&["run", "--spec", SPEC])
+        .exits(0)
+        .says(&format!("check tests: passed, {count} ("))
+        .says_on_stdout("already_green");
+    ran
+}
+
+#[test]
+fn a_cargo_library() {
+    let project = made_by(with_home(), "cargo init -q --lib --vcs none --name part");
+    project.write("tests/adds.rs", RUST_TEST);
+    check_passes(&project, 2).says_on_stdout("found: Rust (Cargo.toml)\n");
+    let spec = project.read(SPEC);
+    assert!(spec.contains("command: [cargo, test]\n"), "{spec}");
+    assert!(spec.contains("- {from: ../tests, to: tests}\n"), "{spec}");
+}
+
+#[test]
+fn a_cargo_program_gets_its_first_test() {
+    let tested = "fn main() {}\n\n#[test]\nfn works() {}\n";
+    let server = Server::start([reply::files(&[("src/main.rs", tested)])]);
+    let project = made_by(
+        with_home().model(&server),
+        "cargo init -q --bin --name part",
+    );
+    initialised(&project)
+        .says_on_stdout("added to .gitignore: /workspace/ /logs/ /state.json* /.orchestrator*\n");
+    project
+        .run(&["run", "--spec", SPEC])
+        .exits(0)
+        .says("check tests: failed, exit code 0, but no test was executed")
+        .says("check tests: passed, 1 test");
+}
+
+#[test]
+fn a_cargo_workspace() {
+    let lines = "printf '[workspace]\\nresolver = \"3\"\\nmembers = []\\n' > Cargo.toml; \
+                 cargo new -q --lib --vcs none part; cargo new -q --lib --vcs none other";
+    let project = made_by(with_home(), lines);
+    project.write("part/tests/adds.rs", RUST_TEST);
+    check_passes(&project, 3).says_on_stdout("found: Rust workspace (Cargo.toml)\n");
+    let spec = project.read(SPEC);
+    assert!(
+        spec.contains("command: [cargo, test, --workspace]\n"),
+        "{spec}"
+    );
+    assert!(
+        spec.contains("- {from: ../part/tests, to: part/tests}\n"),
+        "{spec}"
+    );
+}
+
+#[test]
+fn a_node_project_with_its_own_runner() {
+    if !needs::program("npm") {
+        return;
+    }
+    let lines = "npm init -y >/dev/null 2>&1; npm pkg set scripts.test='node --test' 2>/dev/null";
+    let project = made_by(Project::new(), lines);
+    project.write("calc.test.js", "require('node:test')('a', () => {});\n");
+    check_passes(&project, 1).says_on_stdout("found: Node (package.json)\n");
+    let spec = project.read(SPEC);
+    assert!(spec.contains("command: [npm, test]\n"), "{spec}");
+    assert!(
+        spec.contains("# The script `test` of package.json: node --test\n"),
+        "{spec}"
+    );
+    assert!(
+        spec.contains("- {from: ../calc.test.js, to: calc.test.js}\n"),
+        "{spec}"
+    );
+}
+
+#[test]
+fn the_test_script_of_npm_init_is_none() {
+    if !needs::program("npm") {
+        return;
+    }
+    let project = made_by(Project::new(), "npm init -y >/dev/null 2>&1");
+    project.write("test/calc.js", "require('node:test')('a', () => {});\n");
+    check_passes(&project, 1);
+    assert!(project.read(SPEC).contains("command: [node, --test]\n"));
+}
+
+#[test]
+fn packages_of_node_are_read_in_place() {
+    let Some(jest) = needs::jest() else { return };
+    let lines = format!(
+        "npm init -y >/dev/null 2>&1; npm pkg set scripts.test=jest devDependencies.jest=29 2>/dev/null; \
+         cp -r {}/node_modules .",
+        jest.display()
+    );
+    let project = made_by(Project::new(), &lines);
+    project.write(
+        "calc.test.js",
+        "test('a', () => { expect(1 + 1).toBe(2); });\n",
+    );
+    check_passes(&project, 1);
+    assert!(
+        project
+            .read(SPEC)
+            .contains("    - ../node_modules # installed packages")
+    );
+    assert!(!project.exists("workspace/node_modules"));
+}
+
+#[test]
+fn packages_that_are_missing_are_named_with_the_command() {
+    let manifest = r#"{"scripts": {"test": "vitest"}, "devDependencies": {"vitest": "1"}}"#;
+    for (lock, install) in [
+        ("pnpm-lock.yaml", "pnpm install --frozen-lockfile"),
+        ("yarn.lock", "yarn install --frozen-lockfile"),
+        ("package-lock.json", "npm ci"),
+        ("README.md", "npm install"),
+    ] {
+        let project = Project::new().file("package.json", manifest).file(lock, "");
+        let ran = initialised(&project);
+        let ran = ran.says_on_stdout(&format!("after `{install}` uncomment `read` in the spec"));
+        ran.says_on_stdout(&format!("\n  {install} "));
+        assert!(
+            project.read(SPEC).contains("#     - ../node_modules #"),
+            "{}",
+            project.read(SPEC)
+        );
+    }
+}
+
+#[test]
+fn a_go_module() {
+    if !needs::program("go") {
+        return;
+    }
+    let project = made_by(Project::new(), "go mod init example.com/calc 2>/dev/null");
+    project.write("calc.go", "package calc\n\nfunc One() int { return 1 }\n");
+    let test = "package calc\n\nimport \"testing\"\n\nfunc TestOne(t *testing.T) {\n\tif One() != 1 {\n\t\tt.Fatal()\n\t}\n}\n";
+    project.write("calc_test.go", test);
+    check_passes(&project, 1).says_on_stdout("found: Go (go.mod)\n");
+    let spec = project.read(SPEC);
+    assert!(spec.contains("command: [go, test, ./...]\n"), "{spec}");
+    assert!(
+        spec.contains("- {from: ../calc_test.go, to: calc_test.go}\n"),
+        "{spec}"
+    );
+}
+
+#[test]
+fn a_go_workspace_tests_each_module() {
+    let project = Project::new()
+        .file("go.work", "go 1.21\nuse ./a\nuse ./b\n")
+        .file("a/go.mod", "module a\n")
+        .file("b/go.mod", "module b\n")
+        .file("b/b_test.go", "package b\n");
+    project
+        .run(&["init"])
+        .exits(0)
+        .says_on_stdout("found: Go (go.work)\n");
+    assert!(
+        project
+            .read(SPEC)
+            .contains("command: [go, test, ./a/..., ./b/...]\n")
+    );
+}
+
+#[test]
+fn a_pytest_project_with_src_and_a_virtual_environment() {
+    let Some(pytest) = needs::pytest() else {
+        return;
+    };
+    let project = Project::new()
+        .file(
+            "pyproject.toml",
+            "[project]\nname = \"calc\"\n[tool.pytest.ini_options]\n",
+        )
+        .file("src/calc/__init__.py", PYTHON)
+        .file("tests/test_calc.py", PYTEST);
+    symlink(pytest, project.path(".venv")).unwrap();
+    check_passes(&project, 1).says_on_stdout("found: Python with pytest (pyproject.toml)\n");
+    let spec = project.read(SPEC);
+    assert!(
+        spec.contains("command: [../.venv/bin/python, -m, pytest]\n"),
+        "{spec}"
+    );
+    assert!(spec.contains("env: {PYTHONPATH: \"src:.\"}\n"), "{spec}");
+    assert!(!project.exists("workspace/.venv"));
+}
+
+#[test]
+fn a_virtual_environment_elsewhere_is_named_by_its_path() {
+    let Some(pytest) = needs::pytest() else {
+        return;
+    };
+    let project = Project::new()
+        .env("VIRTUAL_ENV", &pytest.display().to_string())
+        .file("setup.cfg", "[metadata]\nname = calc\n")
+        .file("calc.py", PYTHON)
+        .file("test_calc.py", PYTEST);
+    check_passes(&project, 1);
+    let spec = project.read(SPEC);
+    assert!(
+        spec.contains("# The interpreter is on this machine only.\n"),
+        "{spec}"
+    );
+    assert!(
+        spec.contains("- {from: ../test_calc.py, to: test_calc.py}\n"),
+        "{spec}"
+    );
+}
+
+#[test]
+fn a_lock_file_without_an_environment_names_its_installer() {
+    for (lock, install) in [("uv.lock", "uv sync"), ("poetry.lock", "poetry install")] {
+        let project = Project::new()
+            .file("pyproject.toml", "[project]\nname = \"calc\"\n")
+            .file(lock, "")
+            .file("test_calc.py", PYTEST);
+        initialised(&project).says_on_stdout(&format!("after `{install}` write the spec again"));
+    }
+}
+
+#[test]
+fn a_unittest_project() {
+    for (path, arguments) in [
+        ("tests/test_calc.py", "-s, tests"),
+        ("test/test_calc.py", "-s, test"),
+        ("test_calc.py", ""),
+        ("calc_test.py", "-p, \"*_test.py\""),
+    ] {
+        let project = Project::new().file("calc.py", PYTHON).file(path, UNITTEST);
+        check_passes(&project, 1).says_on_stdout("found: Python with unittest");
+        let command =
+            format!("[python3, -m, unittest, discover, -v, {arguments}]").replace(", ]", "]");
+        assert!(
+            project.read(SPEC).contains(&command),
+            "{}",
+            project.read(SPEC)
+        );
+    }
+    let project = Project::new()
+        .file("calc.py", PYTHON)
+        .file("tests/__init__.py", "")
+        .file("tests/test_calc.py", UNITTEST);
+    check_passes(&project, 1);
+    assert!(project.read(SPEC).contains("-s, tests, -t, .]"));
+}
+
+#[test]
+fn a_cmake_project() {
+    if !needs::program("cmake") {
+        return;
+    }
+    let lists = "cmake_minimum_required(VERSION 3.20)\nproject(calc C)\nenable_testing()\n\
+                 add_executable(calc_test tests/calc.c)\nadd_test(NAME calc COMMAND calc_test)\n";
+    let project = Project::new()
+        .file("CMakeLists.txt", lists)
+        .file("tests/calc.c", "int main(void) { return 0; }\n");
+    check_passes(&project, 1).says_on_stdout("found: CMake with ctest (CMakeLists.txt)\n");
+    assert_eq!(
+        project.workspace_names(),
+        ["CMakeLists.txt", "tests/calc.c"]
+    );
+}
+
+#[test]
+fn an_empty_folder_begins_a_python_project() {
+    let files = [("calc.py", PYTHON), ("test_calc.py", UNITTEST)];
+    let server = Server::start([reply::files(&files)]);
+    let project = Project::new().model(&server);
+    initialised(&project).says_on_stdout("found: no project yet");
+    project
+        .run(&["run", "--spec", SPEC])
+        .exits(0)
+        .says("check tests: passed, 1 test");
+    project.nothing_left();
+}
+
+#[test]
+fn a_project_of_another_kind_is_asked_for_its_command() {
+    let project = Project::new().file("calc.rb", "puts 1\n");
+    initialised(&project)
+        .says_on_stdout("found: no known kind of project\n")
+        .says_on_stdout(
+            "note: no test command was found: write yours into the spec before you run it\n",
+        );
+    let project = Project::new()
+        .file("Makefile", "all:\n\ntest: all\n\ttrue\n")
+        .file("calc.rb", "");
+    initialised(&project);
+    assert!(project.read(SPEC).contains("command: [make, test]\n"));
+}
+
+#[test]
+fn java_projects_are_recognised() {
+    for (files, found, command) in [
+        (
+            &["pom.xml"][..],
+            "Java with Maven (pom.xml)",
+            "mvn -o -B -q test;",
+        ),
+        (
+            &["build.gradle.kts"],
+            "Java with Gradle (build.gradle.kts)",
+            "gradle --offline --no-daemon",
+        ),
+        (
+            &["settings.gradle", "build.gradle"],
+            "Java with Gradle (settings.gradle)",
+            "gradle --offline",
+        ),
+    ] {
+        let mut project =
+            Project::new().file("app/src/test/java/CalcTest.java", "class CalcTest {}\n");
+        project = files
+            .iter()
+            .fold(project, |project, name| project.file(name, ""));
+        initialised(&project).says_on_stdout(&format!("found: {found}\n"));
+        let spec = project.read(SPEC);
+        assert!(
+            spec.contains(&format!("command: [sh, -c, \"{command}")),
+            "{spec}"
+        );
+        assert!(
+            spec.contains("- {from: ../app/src/test, to: app/src/test}\n"),
+            "{spec}"
+        );
+    }
+}
+
+#[test]
+fn a_wrapper_is_used_with_what_it_downloaded() {
+    let url = "distributionUrl=https\\://example.com/gradle-8.5-bin.zip\n";
+    let project = Project::new()
+        .file("build.gradle", "")
+        .file("gradlew", "#!/bin/sh\n")
+        .file("gradle/wrapper/gradle-wrapper.properties", url);
+    fs::set_permissions(project.path("gradlew"), fs::Permissions::from_mode(0o755)).unwrap();
+    let program =
+        project.outside("home/.gradle/wrapper/dists/gradle-8.5-bin/abc/gradle-8.5/bin/gradle");
+    fs::create_dir_all(program.parent().unwrap()).unwrap();
+    fs::write(&program, "").unwrap();
+    initialised(&project);
+    assert!(project.read(SPEC).contains(&program.display().to_string()));
+    let project = Project::new()
+        .env("PATH", "/nowhere")
+        .file("pom.xml", "")
+        .file("mvnw", "#!/bin/sh\n");
+    fs::set_permissions(project.path("mvnw"), fs::Permissions::from_mode(0o755)).unwrap();
+    project.run(&["init"]).exits(0);
+    assert!(project.read(SPEC).contains("./mvnw -o -B -q test;"));
+}
+
+#[test]
+fn of_several_projects_one_is_chosen_and_the_others_are_named() {
+    let manifest = r#"{"scripts": {"test": "node --test"}}"#;
+    let project = Project::new()
+        .file("calc.py", PYTHON)
+        .file("test_calc.py", UNITTEST)
+        .file("package.json", manifest);
+    check_passes(&project, 1)
+        .says_on_stdout("found: Python with unittest (calc.py)\n")
+        .says_on_stdout("also found: Node (package.json): its check is a comment in the spec\n");
+    let spec = project.read(SPEC);
+    assert!(
+        spec.contains(
+            "  # Also found: Node (package.json). Its check:\n  # - name: node-tests\n  #   command: [npm, test]\n"
+        ),
+        "{spec}"
+    );
+    // Settings of a formatter do not make a Node project one in Python.
+    let project = Project::new()
+        .file("pyproject.toml", "[tool.ruff]\n")
+        .file("package.json", manifest)
+        .file("a.test.js", "require('node:test')('a', () => {});\n");
+    check_passes(&project, 1).says_on_stdout("found: Node (package.json)\n");
+}
+
+#[test]
+fn a_check_of_a_project_below_the_top_runs_in_its_folder() {
+    let project = Project::new()
+        .file("back end/requirements.txt", "")
+        .file("back end/calc.py", PYTHON)
+        .file("back end/test_calc.py", UNITTEST)
+        .file("front/package.json", "{}");
+    check_passes(&project, 1)
+        .says_on_stdout("found: Python with unittest (back end/requirements.txt)\n")
+        .says_on_stdout("also found: Node (front/package.json)");
+    let command = "[sh, -c, \"cd 'back end' && exec python3 -m unittest discover -v\"]";
+    assert!(
+        project.read(SPEC).contains(command),
+        "{}",
+        project.read(SPEC)
+    );
+}
+
+#[test]
+fn an_existing_spec_is_never_overwritten() {
+    let project = Project::new().file(SPEC, "mine\n");
+    let before = project.files();
+    project
+        .run(&["init"])
+        .exits(64)
+        .says("cannot write specs/root.yaml: it exists")
+        .says("help: orchestrator init --spec OTHER");
+    assert_eq!(project.files(), before);
+    project
+        .run(&["init", "--spec", "other"])
+        .exits(0)
+        .says_on_stdout("wrote specs/other.yaml\n");
+    project
+        .run(&["init", "--spec", "specs/third.yaml"])
+        .exits(0);
+    project.run(&["lint", "specs/third.yaml"]).exits(0);
+    assert_eq!(project.read(SPEC), "mine\n");
+}
+
+#[test]
+fn the_schema_is_written_unless_it_is_the_users() {
+    let schema = "specs/.orchestrator.schema.json";
+    let project = Project::new();
+    project.run(&["init"]).exits(0);
+    let written = project.read(schema);
+    let parsed: Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(
+        parsed["$schema"],
+        "https://json-schema.org/draft/2020-12/schema"
+    );
+    project.write(schema, written.replace("\"object\"", "\"array\""));
+    project.run(&["init", "--spec", "b"]).exits(0);
+    assert_eq!(project.read(schema), written);
+    project.write(schema, "{}");
+    project
+        .run(&["init", "--spec", "c"])
+        .exits(0)
+        .says_on_stdout(&format!("kept {schema}, which init did not write\n"));
+    assert_eq!(project.read(schema), "{}");
+}
+
+#[test]
+fn lines_of_gitignore_are_added_where_they_are_missing() {
+    if !needs::program("git") {
+        return;
+    }
+    let all = "/workspace/\n/logs/\n/state.json*\n/.orchestrator*\n";
+    let heading = "# Files of orchestrator's runs\n";
+    let project = made_by(Project::new(), "git init -q .");
+    project
+        .run(&["init"])
+        .exits(0)
+        .says_on_stdout("wrote .gitignore: /workspace/ /logs/");
+    assert_eq!(project.read(".gitignore"), format!("{heading}{all}"));
+    project.run(&["init", "--spec", "b"]).exits(0);
+    assert_eq!(project.read(".gitignore"), format!("{heading}{all}"));
+    project.write(".gitignore", "*.log\nlogs\n/work*");
+    project
+        .run(&["init", "--spec", "c"])
+        .exits(0)
+        .says_on_stdout("added to .gitignore: /state.json* /.orchestrator*\n");
+    let expected = format!("*.log\nlogs\n/work*\n{heading}/state.json*\n/.orchestrator*\n");
+    assert_eq!(project.read(".gitignore"), expected);
+    fs::remove_file(project.path(".gitignore")).unwrap();
+    symlink("README.md", project.path(".gitignore")).unwrap();
+    project
+        .run(&["init", "--spec", "d"])
+        .exits(0)
+        .says_on_stdout("add these lines to .gitignore");
+    assert!(!project.exists("README.md"));
+}
+
+#[test]
+fn without_a_repository_the_lines_are_only_printed() {
+    let project = Project::new();
+    project
+        .run(&["init"])
+        .exits(0)
+        .says_on_stdout("this is not a git repository; lines for its .gitignore:\n  /workspace/\n");
+    assert!(!project.exists(".gitignore"));
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_refused() {
+    let project = Project::new().file("file", "");
+    let home = project.outside("home").display().to_string();
+    for (directory, message) in [
+        ("missing", "cannot use "),
+        ("file", "it is not a directory"),
+        (home.as_str(), "it is your home or above it"),
+        ("/", "it is your home or above it"),
+    ] {
+        project
+            .run(&["init", directory])
+            .exits(64)
+            .says(message)
+            .says("help: ");
+    }
+    fs::create_dir(project.path("a:b")).unwrap();
+    project
+        .run(&["init", "a:b"])
+        .exits(64)
+        .says("its path has a `:`");
+    for name in ["", "..", "a/b", ".hidden", "-x", "a\u{1b}b"] {
+        let option = format!("--spec={name}");
+        project
+            .run(&["init", &option])
+            .exits(64)
+            .says("invalid --spec: expected a name");
+    }
+    assert_eq!(project.files().len(), 1);
+}
+
+#[test]
+fn after_an_error_nothing_is_left() {
+    let project = Project::new().file("calc.py", PYTHON);
+    fs::remove_dir(project.path("specs")).unwrap();
+    project.write("specs", "a file\n");
+    let before = project.files();
+    project
+        .run(&["init"])
+        .exits(74)
+        .says("cannot make the folder");
+    assert_eq!(project.files(), before);
+    let project = Project::new()
+        .file("calc.py", PYTHON)
+        .restricted(Restrictions::unprivileged());
+    let before = project.files();
+    let mode =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    mode(&project.outside("."), 0o755);
+    mode(&project.root(), 0o555);
+    project.run(&["init"]).exits(74).says("cannot write in ");
+    // The root can be written, `specs/` cannot: no .gitignore is made either.
+    fs::create_dir(project.path(".git")).unwrap();
+    mode(&project.root(), 0o777);
+    mode(&project.path("specs"), 0o555);
+    project.run(&["init"]).exits(74).says("cannot write ");
+    assert_eq!(project.files(), before);
+}
+
+#[test]
+fn links_out_of_the_project_are_left_out() {
+    let project = Project::new()
+        .file("calc.py", PYTHON)
+        .file("test_calc.py", UNITTEST);
+    symlink("/etc", project.path("settings")).unwrap();
+    symlink("../home", project.path("x[1]*")).unwrap();
+    symlink("calc.py", project.path("inside.py")).unwrap();
+    check_passes(&project, 1)
+        .says_on_stdout("left out: settings, a link that leads out of the project\n");
+    assert!(project.exists("workspace/inside.py") && !project.exists("workspace/settings"));
+}
+
+#[test]
+fn odd_names_are_escaped_and_harmless() {
+    let project = Project::new();
+    let folder = project.path("a b\u{1b}[31m #\n{x}");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("test_\u{1b}.py"), UNITTEST).unwrap();
+    fs::write(folder.join("test_a: #b.py"), UNITTEST).unwrap();
+    fs::write(
+        folder.join("package.json"),
+        "{\"scripts\": {\"test\": \"a\\n\\u001b[31m: b\"}}",
+    )
+    .unwrap();
+    let ran = project.run(&["init", folder.to_str().unwrap()]).exits(0);
+    assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.transcript());
+    let specs: Vec<_> = fs::read_dir(folder.join("specs"))
+        .unwrap()
+        .flatten()
+        .collect();
+    let spec = specs
+        .iter()
+        .map(|entry| entry.path())
+        .find(|path| path.extension().unwrap() == "yaml");
+    let spec = spec.unwrap();
+    assert!(!fs::read_to_string(&spec).unwrap().contains('\u{1b}'));
+    let name = spec.file_name().unwrap().to_str().unwrap();
+    assert!(
+        name.chars()
+            .all(|c| c.is_alphanumeric() || "-_.".contains(c)),
+        "{name}"
+    );
+}
+
+#[test]
+fn a_specs_folder_of_the_project_is_copied() {
+    let project = Project::new()
+        .file("specs/calc.py", PYTHON)
+        .file("test_a.py", UNITTEST.replace("calc", "specs.calc"));
+    check_passes(&project, 1);
+    assert!(project.exists("workspace/specs/calc.py"));
+    assert!(!project.exists("workspace/specs/.orchestrator.schema.json"));
+}
+
+#[test]
+fn the_next_commands_are_ready_to_type() {
+    let project = Project::new().file("my app/calc.py", PYTHON);
+    let told = project.run(&["init", "my app"]).exits(0).stdout;
+    let path = project.path("my app");
+    assert!(
+        told.contains(&format!("\nnext:\n  cd '{}'", path.display())),
+        "{told}"
+    );
+    assert!(
+        told.contains("\n  orchestrator run --spec specs/my-app.yaml "),
+        "{told}"
+    );
+    assert!(!told.contains("ANTHROPIC_API_KEY"), "{told}");
+    let told = Project::new()
+        .without("ANTHROPIC_API_KEY")
+        .run(&["init"])
+        .exits(0);
+    told.says_on_stdout("\n  export ANTHROPIC_API_KEY=<your key> ");
+}
+
+#[test]
+fn run_without_arguments_says_what_to_type() {
+    let given = "error: no spec and no workflow is given\n";
+    let project = Project::new();
+    project
+        .run(&["run"])
+        .exits(64)
+        .says(&format!("{given}help: orchestrator init "));
+    project.write("specs/a b.yaml", "");
+    project.write("specs/.orchestrator.schema.json", "{}");
+    project.run(&["run"]).exits(64).says(&format!(
+        "{given}help: orchestrator run --spec 'specs/a b.yaml'\n"
+    ));
+    let root = project.root().display().to_string();
+    let ran = project.run(&["--root", &root, "run"]).exits(64);
+    ran.says(&format!("--spec '{root}/specs/a b.yaml' --root {root}\n"));
+    for number in 1..=12 {
+        project.write(&format!("specs/{number:02}.json"), "");
+    }
+    let ran = project
+        .run(&["run"])
+        .exits(64)
+        .says("help: one of\n  orchestrator run --spec specs/01.json\n");
+    let ran = ran.says("specs/10.json\n  … and 3 more in specs/\n");
+    assert!(!ran.stderr.contains("specs/11.json"));
+    let result = project.run(&["run", "--json"]).exits(64).result();
+    assert_eq!(result["reason"], "usage");
+}
