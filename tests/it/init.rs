@@ -1,6 +1,8 @@
 //! `init`: projects made by the tools' own generators; what it writes lints clean, and its check really runs.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
@@ -171,7 +173,8 @@ fn packages_that_are_missing_are_named_with_the_command() {
     ] {
         let project = Project::new().file("package.json", manifest).file(lock, "");
         let ran = initialised(&project);
-        let ran = ran.says_on_stdout(&format!("after `{install}` uncomment `read` in the spec"));
+        let ran = ran.says_on_stdout("note: node_modules is missing");
+        let ran = ran.says_on_stdout("\n  rm specs/root.yaml && orchestrator init --spec root ");
         ran.says_on_stdout(&format!("\n  {install} "));
         assert!(
             project.read(SPEC).contains("#     - ../node_modules #"),
@@ -269,7 +272,10 @@ fn a_lock_file_without_an_environment_names_its_installer() {
             .file("pyproject.toml", "[project]\nname = \"calc\"\n")
             .file(lock, "")
             .file("test_calc.py", PYTEST);
-        initialised(&project).says_on_stdout(&format!("after `{install}` write the spec again"));
+        initialised(&project)
+            .says_on_stdout("note: there is no virtual environment, and the check uses python3")
+            .says_on_stdout(&format!("\n  {install} "))
+            .says_on_stdout("\n  rm specs/root.yaml && orchestrator init --spec root ");
     }
 }
 
@@ -601,6 +607,71 @@ fn links_out_of_the_project_are_left_out() {
     check_passes(&project, 1)
         .says_on_stdout("left out: settings, a link that leads out of the project\n");
     assert!(project.exists("workspace/inside.py") && !project.exists("workspace/settings"));
+}
+
+#[test]
+fn what_a_copy_would_refuse_is_left_out() {
+    let project = Project::new()
+        .file("calc.py", PYTHON)
+        .file("test_calc.py", UNITTEST)
+        .file("back\\slash", "")
+        .file("sub/new\nline \u{1b}ü", "")
+        .file("a\\b/inside", "")
+        .file("sub/stays", "");
+    let name = OsStr::from_bytes(b"bad \xff name");
+    fs::write(project.root().join(name), "").unwrap();
+    let made = project.run_in_shell("mkfifo pipe", &[]);
+    made.exits(0);
+    check_passes(&project, 1).says_on_stdout("left out: pipe, neither a file nor a folder\n");
+    assert_eq!(
+        project.workspace_names(),
+        ["calc.py", "sub/stays", "test_calc.py"]
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_left_out() {
+    let project = Project::new()
+        .file("calc.py", PYTHON)
+        .file("kept", "")
+        .file("sealed/x", "");
+    fs::remove_dir(project.path("specs")).unwrap();
+    let project = project.restricted(Restrictions::unprivileged());
+    let mode =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    mode(&project.outside("."), 0o755);
+    mode(&project.root(), 0o777);
+    mode(&project.path("kept"), 0o000);
+    mode(&project.path("sealed"), 0o000);
+    let ran = project.run(&["init"]).exits(0);
+    ran.says_on_stdout("left out: kept, not readable\n")
+        .says_on_stdout("left out: sealed, not readable\n");
+    project.run(&["lint", SPEC]).exits(0);
+    mode(&project.path("sealed"), 0o755);
+}
+
+#[test]
+fn the_environment_of_poetry_is_found() {
+    let Some(pytest) = needs::pytest() else {
+        return;
+    };
+    let project = Project::new()
+        .file(
+            "pyproject.toml",
+            "[tool.poetry]\nname = \"Calc\"\n[tool.pytest.ini_options]\n",
+        )
+        .file("calc.py", PYTHON)
+        .file("test_calc.py", PYTEST);
+    let all = project.outside("home/.cache/pypoetry/virtualenvs");
+    fs::create_dir_all(&all).unwrap();
+    symlink(pytest, all.join("calc-AbC_dEf1-py3.11")).unwrap();
+    fs::create_dir(all.join("calc-other-AbC_dEf1-py3.11")).unwrap();
+    check_passes(&project, 1);
+    assert!(
+        project
+            .read(SPEC)
+            .contains("calc-AbC_dEf1-py3.11/bin/python")
+    );
 }
 
 #[test]

@@ -70,10 +70,10 @@ pub(super) fn detect_gradle(folder: &ProjectFolder<'_>) -> Option<DetectedProjec
         None => "gradle test".to_owned(),
     });
     if wrapped == Some(None) && program == "./gradlew" {
-        project.warnings.push(
-            "gradlew has downloaded nothing yet; after `./gradlew test` write the spec again: delete it and repeat init"
-                .into(),
-        );
+        project.is_provisional = true;
+        project
+            .warnings
+            .push("gradlew has not downloaded its Gradle yet".into());
     }
     Some(project)
 }

@@ -25,7 +25,7 @@ use crate::cli::init::detection::{DetectedProjects, detect};
 use crate::cli::init::host::Host;
 use crate::cli::init::ignore_lines::{IgnoreChange, ignore_change};
 use crate::cli::init::new_files::{PlannedFile, write_all};
-use crate::cli::init::project_files::ProjectFiles;
+use crate::cli::init::project_files::{LeftOutEntry, ProjectFiles};
 use crate::cli::init::schema_file::{SCHEMA_FILE, SchemaChange, schema_change};
 use crate::cli::init::spec_text::{SpecFrame, spec_text};
 use crate::cli::run_config::refuse_colon;
@@ -35,6 +35,8 @@ use crate::text::invisible::printable;
 use crate::text::quote::shell_word;
 
 const SPECS: &str = "specs";
+/// How many files that are left out are listed.
+const MAX_LISTED: usize = 10;
 
 /// Writes the spec, and returns the messages about it.
 pub(super) fn main(env: &CliEnv, directory: Option<&Path>, name: Option<&str>) -> Result<String> {
@@ -150,7 +152,7 @@ fn refuse_existing(spec: &Path, name: &str) -> Result<()> {
     )))
 }
 
-/// What is left out of the copy: specs, unless that folder is the project's own, and links that lead out.
+/// What is left out of the copy: specs, unless that folder is the project's own, and what a copy would refuse.
 fn excluded(specs: &Path, files: &ProjectFiles) -> Vec<String> {
     let entries = std::fs::read_dir(specs).into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.path()).peekable();
@@ -163,10 +165,8 @@ fn excluded(specs: &Path, files: &ProjectFiles) -> Vec<String> {
         true => format!("/{SPECS}/"),
         false => format!("/{SPECS}/{SCHEMA_FILE}"),
     };
-    let escaped = |link: &String| format!("/{}", link.replace(['*', '?', '[', ']'], "?"));
-    std::iter::once(specs)
-        .chain(files.leaving_links.iter().map(escaped))
-        .collect()
+    let refused = files.left_out.iter().map(LeftOutEntry::pattern);
+    std::iter::once(specs).chain(refused).collect()
 }
 
 /// What `init` prints.
@@ -188,9 +188,17 @@ impl InitMessages {
                 other.title()
             ));
         }
-        for link in files.leaving_links.iter().take(10) {
+        for entry in files.left_out.iter().take(MAX_LISTED) {
             messages.line(&format!(
-                "left out: {link}, a link that leads out of the project"
+                "left out: {}, {}",
+                entry.path.display(),
+                entry.why
+            ));
+        }
+        if let Some(more) = files.left_out.len().checked_sub(MAX_LISTED + 1) {
+            messages.line(&format!(
+                "left out: {} more, see `exclude` in the spec",
+                more + 1
             ));
         }
         if files.is_cut {
@@ -247,6 +255,10 @@ impl InitMessages {
                 .map(|line| (line.clone(), "once, with a network")),
         );
         let spec = shell_word(&format!("specs/{name}.yaml"));
+        if chosen.is_provisional {
+            let again = format!("rm {spec} && orchestrator init --spec {}", shell_word(name));
+            commands.push((again, "with what was installed"));
+        }
         commands.push((
             format!("${{EDITOR:-vi}} {spec}"),
             "what is to be done: description",

@@ -90,9 +90,10 @@ fn add_modules(
     }
     if !exists && is_needed {
         project.setup.push(install.to_owned());
-        project.warnings.push(format!(
-            "node_modules is missing; after `{install}` uncomment `read` in the spec"
-        ));
+        project.is_provisional = true;
+        project
+            .warnings
+            .push("node_modules is missing: the packages are not installed".into());
     }
     if manifest.get("workspaces").is_some() {
         project.remarks.push(

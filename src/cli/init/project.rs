@@ -38,6 +38,8 @@ pub(super) struct DetectedProject {
     pub(super) remarks: Vec<String>,
     /// What has to be done once before the first run, as shell lines.
     pub(super) setup: Vec<String>,
+    /// After the setup `init` would find more: it has to be repeated.
+    pub(super) is_provisional: bool,
     /// What the user should know now.
     pub(super) warnings: Vec<String>,
 }

@@ -1,9 +1,11 @@
 //! The files of a project that `init` knows: those that a copy of it would contain, as far as it looks.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
-use ignore::WalkBuilder;
+use ignore::{DirEntry, WalkBuilder};
+use rustix::fs::{Access, access};
 
 use crate::workspace::safe_path::SafePath;
 
@@ -35,37 +37,69 @@ const OF_THE_ROOT: [&str; 3] = ["workspace", "logs", "specs"];
 #[derive(Debug, Default)]
 pub(super) struct ProjectFiles {
     pub(super) files: Vec<String>,
-    /// Links that lead out of the project: a copy refuses them.
-    pub(super) leaving_links: Vec<String>,
+    /// What a copy would refuse.
+    pub(super) left_out: Vec<LeftOutEntry>,
     /// Whether there was more than is looked at.
     pub(super) is_cut: bool,
+}
+
+/// Something that a spec has to exclude, since a copy would refuse it.
+#[derive(Debug)]
+pub(super) struct LeftOutEntry {
+    /// From the top.
+    pub(super) path: PathBuf,
+    pub(super) why: &'static str,
+}
+
+impl LeftOutEntry {
+    /// The pattern of `exclude`. Each byte with a meaning in patterns, or that text should not contain, is any byte.
+    pub(super) fn pattern(&self) -> String {
+        let plain = |byte: &u8| match byte.is_ascii_alphanumeric() || b"/._-+".contains(byte) {
+            true => char::from(*byte),
+            false => '?',
+        };
+        let path = self.path.as_os_str().as_bytes();
+        format!("/{}", path.iter().map(plain).collect::<String>())
+    }
 }
 
 impl ProjectFiles {
     pub(super) fn find(top: &Path) -> ProjectFiles {
         let mut found = ProjectFiles::default();
-        let mut seen = 0;
-        for entry in walk(top).flatten() {
-            seen += 1;
-            if seen > MAX_ENTRIES {
+        for (seen, entry) in walk(top).flatten().enumerate() {
+            if MAX_ENTRIES < seen {
                 found.is_cut = true;
                 break;
             }
-            let path = entry.path();
-            let below = path.strip_prefix(top).ok().and_then(Path::to_str);
-            let Some(below) = below.filter(|below| SafePath::parse(below).is_ok()) else {
-                continue;
-            };
-            let kind = entry.file_type();
-            if kind.is_some_and(|kind| kind.is_file()) {
-                found.files.push(below.to_owned());
-            } else if kind.is_some_and(|kind| kind.is_symlink()) && leads_out(path, top) {
-                found.leaving_links.push(below.to_owned());
+            if 0 < entry.depth() {
+                found.add(top, &entry);
             }
         }
         found.files.sort();
-        found.leaving_links.sort();
         found
+            .left_out
+            .sort_by(|one, other| one.path.cmp(&other.path));
+        found
+    }
+
+    fn add(&mut self, top: &Path, entry: &DirEntry) {
+        let below = entry.path().strip_prefix(top).unwrap_or(entry.path());
+        if self
+            .left_out
+            .iter()
+            .any(|outer| below.starts_with(&outer.path))
+        {
+            return;
+        }
+        let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
+        match (refusal(entry, below, top), below.to_str()) {
+            (Some(why), _) => self.left_out.push(LeftOutEntry {
+                path: below.to_owned(),
+                why,
+            }),
+            (None, Some(name)) if is_file => self.files.push(name.to_owned()),
+            (None, _) => {}
+        }
     }
 
     /// The files below a folder, relative to it.
@@ -102,6 +136,28 @@ fn walk(top: &Path) -> ignore::Walk {
             entry.depth() == 0 || !is_folder || !is_skipped(entry.path(), entry.file_name())
         })
         .build()
+}
+
+/// Why a copy would refuse an entry, if it would.
+fn refusal(entry: &DirEntry, below: &Path, top: &Path) -> Option<&'static str> {
+    let path = entry.path();
+    let kind = entry.file_type()?;
+    let is_named = below
+        .to_str()
+        .is_some_and(|name| SafePath::parse(name).is_ok());
+    let needed = match kind.is_dir() {
+        true => Access::READ_OK | Access::EXEC_OK,
+        false => Access::READ_OK,
+    };
+    if !is_named {
+        Some("a name that cannot be copied")
+    } else if kind.is_symlink() {
+        leads_out(path, top).then_some("a link that leads out of the project")
+    } else if !kind.is_file() && !kind.is_dir() {
+        Some("neither a file nor a folder")
+    } else {
+        access(path, needed).is_err().then_some("not readable")
+    }
 }
 
 /// Whether a link leads out of the project, as written or resolved.

@@ -211,9 +211,9 @@ impl Interpreter {
             let install =
                 install.unwrap_or("python3 -m venv .venv && .venv/bin/pip install pytest");
             project.setup.push(install.to_owned());
+            project.is_provisional = true;
             project.warnings.push(format!(
-                "there is no virtual environment, the check uses python3{}; after `{install}` write the spec again: \
-                 delete it and repeat init",
+                "there is no virtual environment, and the check uses python3{}",
                 match uses_pytest && !self.has_pytest {
                     true => ", which has no pytest",
                     false => "",
@@ -276,7 +276,9 @@ fn poetry_environment(folder: &ProjectFolder<'_>) -> Option<PathBuf> {
     let mut found = entries.filter(|entry| {
         let entry = entry.file_name().to_string_lossy().into_owned();
         let rest = entry.strip_prefix(&format!("{name}-"));
-        rest.is_some_and(|rest| rest.contains("-py") && rest.matches('-').count() == 1)
+        // Eight characters of a hash come before the version.
+        rest.and_then(|rest| rest.get(8..))
+            .is_some_and(|version| version.starts_with("-py"))
     });
     let only = found.next()?.path();
     (found.next().is_none() && only.join("bin/python").exists()).then_some(only)
