@@ -51,38 +51,40 @@ impl ClockState {
     /// Compares the clock with what cannot be in the future.
     pub(super) fn find(root: &Path) -> ClockState {
         let now = SystemTime::now();
-        let shown = |time: SystemTime| {
-            DateTime::<Utc>::from(time)
-                .format("%Y-%m-%d %H:%M:%S UTC")
-                .to_string()
-        };
-        let is_ahead = |path: &Path| {
-            let changed = fs::metadata(path).and_then(|found| found.modified()).ok()?;
-            (now + TOLERANCE < changed).then(|| {
-                format!(
-                    "it is before {}, when {} was changed",
-                    shown(changed),
-                    path.display()
-                )
-            })
-        };
-        let seconds = now
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs();
-        let is_possible = (EARLIEST..LATEST).contains(&seconds);
-        let problem = match is_possible {
-            false => Some("it cannot be right".to_owned()),
-            true => {
-                is_ahead(&root.join(STATE_FILE)).or_else(|| is_ahead(Path::new("/proc/self/exe")))
-            }
-        };
+        let why = clock_problem(now, &[&root.join(STATE_FILE), Path::new("/proc/self/exe")]);
         ClockState {
-            now: shown(now),
-            problem: problem
+            now: utc(now),
+            problem: why
                 .map(|why| format!("{why}; with a wrong clock connections to a provider fail")),
         }
     }
+}
+
+/// Why a time is likely wrong; the files were changed before it.
+fn clock_problem(now: SystemTime, files: &[&Path]) -> Option<String> {
+    let since = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    if !(EARLIEST..LATEST).contains(&since.as_secs()) {
+        return Some("it cannot be right".to_owned());
+    }
+    files.iter().find_map(|path| {
+        let changed = fs::metadata(path).and_then(|found| found.modified()).ok()?;
+        let is_ahead = now + TOLERANCE < changed;
+        is_ahead.then(|| {
+            format!(
+                "it is before {}, when {} was changed",
+                utc(changed),
+                path.display()
+            )
+        })
+    })
+}
+
+fn utc(time: SystemTime) -> String {
+    DateTime::<Utc>::from(time)
+        .format("%Y-%m-%d %H:%M:%S UTC")
+        .to_string()
 }
 
 pub(super) struct RootState {

@@ -5,14 +5,7 @@ use crate::cli::init::project::{DetectedProject, ProjectFolder, base_name, shell
 pub(super) fn detect_rust(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
     let manifest: toml::Table = folder.text("Cargo.toml")?.parse().unwrap_or_default();
     let is_workspace = manifest.contains_key("workspace");
-    let packages: Vec<&str> = folder
-        .files
-        .iter()
-        .filter(|name| base_name(name) == "Cargo.toml")
-        .map(|name| name.trim_end_matches("Cargo.toml"))
-        .collect();
-    let tests = packages.iter().map(|package| format!("{package}tests"));
-    let tests: Vec<String> = tests.filter(|tests| folder.has_files_in(tests)).collect();
+    let tests = rust_tests(folder);
     let has_tests = !tests.is_empty()
         || folder.any_text(
             |name| name.ends_with(".rs"),
@@ -48,6 +41,16 @@ pub(super) fn detect_rust(folder: &ProjectFolder<'_>) -> Option<DetectedProject>
         project.setup.push("cargo fetch".into());
     }
     Some(project)
+}
+
+/// `tests/` of all packages, from the folder.
+fn rust_tests(folder: &ProjectFolder<'_>) -> Vec<String> {
+    let manifests = folder
+        .files
+        .iter()
+        .filter(|name| base_name(name) == "Cargo.toml");
+    let tests = manifests.map(|name| format!("{}tests", name.trim_end_matches("Cargo.toml")));
+    tests.filter(|tests| folder.has_files_in(tests)).collect()
 }
 
 /// Whether a manifest has an entry in a table of dependencies.

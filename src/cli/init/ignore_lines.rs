@@ -25,7 +25,7 @@ pub(super) struct IgnoreChange {
     /// The file to write, if one is.
     pub(super) file: Option<PlannedFile>,
     /// For people.
-    pub(super) line: Option<String>,
+    pub(super) lines: Vec<String>,
 }
 
 /// Decides which lines are missing, and whether they can be written.
@@ -40,7 +40,7 @@ pub(super) fn ignore_change(folder: &Path) -> IgnoreChange {
     if missing.is_empty() {
         return IgnoreChange {
             file: None,
-            line: None,
+            lines: Vec::new(),
         };
     }
     let path = folder.join(".gitignore");
@@ -53,7 +53,7 @@ pub(super) fn ignore_change(folder: &Path) -> IgnoreChange {
                 text: format!("{HEADING}\n{lines}\n"),
                 replaces: false,
             }),
-            line: Some(format!("wrote .gitignore: {shown}")),
+            lines: vec![format!("wrote .gitignore: {shown}")],
         },
         (Ok(found), Some(text)) if found.is_file() => {
             let end = if text.is_empty() || text.ends_with('\n') {
@@ -67,7 +67,7 @@ pub(super) fn ignore_change(folder: &Path) -> IgnoreChange {
                     text: format!("{text}{end}{HEADING}\n{lines}\n"),
                     replaces: true,
                 }),
-                line: Some(format!("added to .gitignore: {shown}")),
+                lines: vec![format!("added to .gitignore: {shown}")],
             }
         }
         _ => only_printed(
@@ -78,9 +78,12 @@ pub(super) fn ignore_change(folder: &Path) -> IgnoreChange {
 }
 
 fn only_printed(missing: &[&str], why: &str) -> IgnoreChange {
-    let lines = missing.join("\n  ");
-    let line = (!missing.is_empty()).then(|| format!("{why}:\n  {lines}"));
-    IgnoreChange { file: None, line }
+    let heading = (!missing.is_empty()).then(|| format!("{why}:"));
+    let shown = missing.iter().map(|line| format!("  {line}"));
+    IgnoreChange {
+        file: None,
+        lines: heading.into_iter().chain(shown).collect(),
+    }
 }
 
 /// The top of the repository that a folder is in.

@@ -49,16 +49,7 @@ pub(super) fn detect_gradle(folder: &ProjectFolder<'_>) -> Option<DetectedProjec
     let wrapped = folder
         .has_program("gradlew")
         .then(|| wrapped_gradle(folder));
-    let program = match (&wrapped, folder.host.has("gradle")) {
-        (Some(Some(path)), _) => {
-            project
-                .remarks
-                .push("The Gradle that gradlew has downloaded, on this machine only.".into());
-            shell_word(&path.display().to_string())
-        }
-        (Some(None), false) => "./gradlew".to_owned(),
-        _ => "gradle".to_owned(),
-    };
+    let program = gradle_program(folder, wrapped.as_ref(), &mut project);
     project.program = program.clone();
     project.command = reporting(
         &format!("{program} --offline --no-daemon --console=plain test"),
@@ -76,6 +67,23 @@ pub(super) fn detect_gradle(folder: &ProjectFolder<'_>) -> Option<DetectedProjec
             .push("gradlew has not downloaded its Gradle yet".into());
     }
     Some(project)
+}
+
+/// The program that runs Gradle: what the wrapper has downloaded, else the one on PATH, else the wrapper.
+fn gradle_program(
+    folder: &ProjectFolder<'_>,
+    wrapped: Option<&Option<PathBuf>>,
+    project: &mut DetectedProject,
+) -> String {
+    match (wrapped, folder.host.has("gradle")) {
+        (Some(Some(path)), _) => {
+            let remark = "The Gradle that gradlew has downloaded, on this machine only.";
+            project.remarks.push(remark.into());
+            shell_word(&path.display().to_string())
+        }
+        (Some(None), false) => "./gradlew".to_owned(),
+        _ => "gradle".to_owned(),
+    }
 }
 
 fn java_project(

@@ -8,6 +8,7 @@ mod detection;
 mod host;
 mod ignore_lines;
 mod java;
+mod messages;
 mod new_files;
 mod node;
 mod project;
@@ -23,20 +24,17 @@ use rustix::fs::{Access, access};
 use crate::cli::env::{CliEnv, adopt_orphans, cancel_on_signals};
 use crate::cli::init::detection::{DetectedProjects, detect};
 use crate::cli::init::host::Host;
-use crate::cli::init::ignore_lines::{IgnoreChange, ignore_change};
+use crate::cli::init::ignore_lines::ignore_change;
 use crate::cli::init::new_files::{PlannedFile, write_all};
 use crate::cli::init::project_files::{LeftOutEntry, ProjectFiles};
-use crate::cli::init::schema_file::{SCHEMA_FILE, SchemaChange, schema_change};
+use crate::cli::init::schema_file::{SCHEMA_FILE, schema_change};
 use crate::cli::init::spec_text::{SpecFrame, spec_text};
 use crate::cli::run_config::refuse_colon;
 use crate::error::{Error, Result};
-use crate::llm::provider::Provider;
 use crate::text::invisible::printable;
 use crate::text::quote::shell_word;
 
 const SPECS: &str = "specs";
-/// How many files that are left out are listed.
-const MAX_LISTED: usize = 10;
 
 /// Writes the spec, and returns the messages about it.
 pub(super) fn main(env: &CliEnv, directory: Option<&Path>, name: Option<&str>) -> Result<String> {
@@ -48,29 +46,41 @@ pub(super) fn main(env: &CliEnv, directory: Option<&Path>, name: Option<&str>) -
         Some(name) => spec_name(name)?,
         None => default_name(&top),
     };
-    let specs = top.join(SPECS);
-    let spec = specs.join(format!("{name}.yaml"));
-    refuse_existing(&spec, &name)?;
+    refuse_existing(&top, &name)?;
     let files = ProjectFiles::find(&top);
     let host = Host { env, cancel };
     let projects = detect(&top, &files, &host);
+    let mut lines = messages::found(&projects, &files);
+    lines.extend(write(&top, &name, &projects, &files)?);
+    lines.extend(messages::notes(&projects.chosen, &host));
+    lines.extend(messages::next_steps(&given, &name, &projects.chosen, &host));
+    Ok(messages::shown(&lines))
+}
+
+/// Writes all files, and returns the lines about them.
+fn write(
+    top: &Path,
+    name: &str,
+    projects: &DetectedProjects,
+    files: &ProjectFiles,
+) -> Result<Vec<String>> {
+    let specs = top.join(SPECS);
     let frame = SpecFrame {
-        name: &name,
+        name,
         schema: SCHEMA_FILE,
-        exclude: excluded(&specs, &files),
+        exclude: excluded(&specs, files),
     };
     let spec = PlannedFile {
-        path: spec,
-        text: spec_text(&frame, &projects),
+        path: specs.join(format!("{name}.yaml")),
+        text: spec_text(&frame, projects),
         replaces: false,
     };
-    let (schema, ignored) = (schema_change(&specs), ignore_change(&top));
-    let mut messages = InitMessages::new(&name, &projects, &files);
-    messages.files(&schema, &ignored);
+    let (schema, ignored) = (schema_change(&specs), ignore_change(top));
     let planned = [schema.file, ignored.file, Some(spec)];
     write_all(&specs, planned.into_iter().flatten().collect())?;
-    messages.next_steps(env, &host, &given, &name, &projects);
-    Ok(messages.text)
+    let mut lines = vec![format!("wrote {SPECS}/{name}.yaml"), schema.line];
+    lines.extend(ignored.lines);
+    Ok(lines)
 }
 
 /// The directory of the project, links resolved.
@@ -142,8 +152,20 @@ fn default_name(top: &Path) -> String {
     }
 }
 
-fn refuse_existing(spec: &Path, name: &str) -> Result<()> {
-    if spec.symlink_metadata().is_err() {
+/// Refuses a spec that exists, and a `specs` that leads elsewhere: the paths in a spec are relative to it.
+fn refuse_existing(top: &Path, name: &str) -> Result<()> {
+    let specs = top.join(SPECS);
+    if specs.is_symlink() {
+        return Err(Error::Usage(format!(
+            "cannot write in {}: it is a link\nhelp: make it a folder of the project",
+            printable(&specs.to_string_lossy())
+        )));
+    }
+    if specs
+        .join(format!("{name}.yaml"))
+        .symlink_metadata()
+        .is_err()
+    {
         return Ok(());
     }
     Err(Error::Usage(format!(
@@ -167,134 +189,4 @@ fn excluded(specs: &Path, files: &ProjectFiles) -> Vec<String> {
     };
     let refused = files.left_out.iter().map(LeftOutEntry::pattern);
     std::iter::once(specs).chain(refused).collect()
-}
-
-/// What `init` prints.
-struct InitMessages {
-    text: String,
-    name: String,
-}
-
-impl InitMessages {
-    fn new(name: &str, projects: &DetectedProjects, files: &ProjectFiles) -> InitMessages {
-        let mut messages = InitMessages {
-            text: String::new(),
-            name: name.to_owned(),
-        };
-        messages.line(&format!("found: {}", projects.chosen.title()));
-        for other in &projects.others {
-            messages.line(&format!(
-                "also found: {}: its check is a comment in the spec",
-                other.title()
-            ));
-        }
-        for entry in files.left_out.iter().take(MAX_LISTED) {
-            messages.line(&format!(
-                "left out: {}, {}",
-                entry.path.display(),
-                entry.why
-            ));
-        }
-        if let Some(more) = files.left_out.len().checked_sub(MAX_LISTED + 1) {
-            messages.line(&format!(
-                "left out: {} more, see `exclude` in the spec",
-                more + 1
-            ));
-        }
-        if files.is_cut {
-            messages
-                .line("note: the project has many files, of which only the first were looked at");
-        }
-        messages
-    }
-
-    fn line(&mut self, line: &str) {
-        self.text += &printable(line);
-        self.text.push('\n');
-    }
-
-    fn files(&mut self, schema: &SchemaChange, ignored: &IgnoreChange) {
-        self.line(&format!("wrote specs/{}.yaml", self.name));
-        self.line(&schema.line);
-        for line in ignored.line.iter().flat_map(|text| text.lines()) {
-            self.line(line);
-        }
-    }
-
-    /// What to type next.
-    fn next_steps(
-        &mut self,
-        env: &CliEnv,
-        host: &Host<'_>,
-        given: &Path,
-        name: &str,
-        projects: &DetectedProjects,
-    ) {
-        let chosen = &projects.chosen;
-        for warning in &chosen.warnings {
-            self.line(&format!("note: {warning}"));
-        }
-        let program = match chosen.program.as_str() {
-            "" => chosen.command.first().map_or("", String::as_str),
-            program => program,
-        };
-        if !program.contains('/') && !host.has(program) {
-            self.line(&format!(
-                "note: {program} is not on PATH: install it, or the check cannot start"
-            ));
-        }
-        self.line("\nnext:");
-        let mut commands = Vec::new();
-        if !env.is_current_dir(given) {
-            commands.push((format!("cd {}", shell_word(&given.to_string_lossy())), ""));
-        }
-        commands.extend(
-            chosen
-                .setup
-                .iter()
-                .map(|line| (line.clone(), "once, with a network")),
-        );
-        let spec = shell_word(&format!("specs/{name}.yaml"));
-        if chosen.is_provisional {
-            let again = format!("rm {spec} && orchestrator init --spec {}", shell_word(name));
-            commands.push((again, "with what was installed"));
-        }
-        commands.push((
-            format!("${{EDITOR:-vi}} {spec}"),
-            "what is to be done: description",
-        ));
-        commands.push((
-            format!("orchestrator lint {spec}"),
-            "finds mistakes; costs nothing",
-        ));
-        let variable = Provider::default().facts().key_variable.unwrap_or_default();
-        if env.text(variable).is_none() {
-            commands.push((
-                format!("export {variable}=<your key>"),
-                "or a local model, see the spec",
-            ));
-        }
-        commands.push((
-            format!("orchestrator run --spec {spec}"),
-            "in workspace/; nothing of yours changes",
-        ));
-        commands.push(("orchestrator diff".to_owned(), "what the model changed"));
-        commands.push((
-            "orchestrator apply".to_owned(),
-            "carries it back to your files",
-        ));
-        let width = commands
-            .iter()
-            .map(|(command, _)| command.chars().count())
-            .max();
-        let width = width.unwrap_or(0).min(60);
-        for (command, why) in &commands {
-            let why = if why.is_empty() {
-                String::new()
-            } else {
-                format!("  # {why}")
-            };
-            self.line(&format!("  {command:<width$}{why}"));
-        }
-    }
 }

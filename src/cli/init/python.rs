@@ -29,6 +29,8 @@ const SETTINGS: [&str; 9] = [
 ];
 const TEST_FOLDERS: [&str; 2] = ["tests", "test"];
 const ENVIRONMENTS: [&str; 3] = [".venv", "venv", "env"];
+/// Makes a virtual environment where no tool manages one.
+const NEW_ENVIRONMENT: &str = "python3 -m venv .venv && .venv/bin/pip install pytest";
 const WHY: &str = "the virtual environment, which is used in place";
 
 pub(super) fn detect(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
@@ -200,39 +202,31 @@ impl Interpreter {
         uses_pytest: bool,
         project: &mut DetectedProject,
     ) {
-        let is_absolute = self.program.starts_with('/');
-        if is_absolute {
-            project
-                .remarks
-                .push("The interpreter is on this machine only.".into());
+        if self.program.starts_with('/') {
+            let remark = "The interpreter is on this machine only.";
+            project.remarks.push(remark.into());
         }
-        let install = installer(folder);
-        if self.read.is_none() && (install.is_some() || (uses_pytest && !self.has_pytest)) {
-            let install =
-                install.unwrap_or("python3 -m venv .venv && .venv/bin/pip install pytest");
-            project.setup.push(install.to_owned());
+        let (install, lacks_pytest) = (installer(folder), uses_pytest && !self.has_pytest);
+        if self.read.is_none() && (install.is_some() || lacks_pytest) {
             project.is_provisional = true;
-            project.warnings.push(format!(
-                "there is no virtual environment, and the check uses python3{}",
-                match uses_pytest && !self.has_pytest {
-                    true => ", which has no pytest",
-                    false => "",
-                }
-            ));
-        } else if uses_pytest && !self.has_pytest {
-            let install = install.map_or_else(
-                || {
-                    format!(
-                        "{} -m pip install pytest",
-                        self.program.trim_start_matches("../")
-                    )
-                },
-                str::to_owned,
-            );
             project
-                .warnings
-                .push(format!("{} has no pytest", self.program));
-            project.setup.push(install);
+                .setup
+                .push(install.unwrap_or(NEW_ENVIRONMENT).to_owned());
+            let lack = if lacks_pytest {
+                ", which has no pytest"
+            } else {
+                ""
+            };
+            project.warnings.push(format!(
+                "there is no virtual environment, and the check uses python3{lack}"
+            ));
+        } else if lacks_pytest {
+            let python = self.program.trim_start_matches("../");
+            let install = install.map(str::to_owned);
+            project
+                .setup
+                .push(install.unwrap_or(format!("{python} -m pip install pytest")));
+            project.warnings.push(format!("{python} has no pytest"));
         }
     }
 }
