@@ -37,6 +37,19 @@ pub(super) fn refuse_missing(
     }
 }
 
+/// What `sandbox.read` has to name in addition, so that the programs of the checks can start in a full sandbox.
+pub(super) fn missing_reads(spec: &Spec, root: &Path, caller: &CallerEnv) -> Vec<PathBuf> {
+    let programs = CheckPrograms::new(spec, root, caller, Some(SandboxMode::Full));
+    let remedy = |check: &CheckSpec| {
+        let missing = programs.missing(check, programs.policy.as_ref())?;
+        match missing.unseen() {
+            [] => None,
+            unseen => programs.remedy(check, unseen),
+        }
+    };
+    spec.checks.iter().filter_map(remedy).flatten().collect()
+}
+
 /// Where the checks of a spec find their programs.
 struct CheckPrograms<'a> {
     spec: &'a Spec,

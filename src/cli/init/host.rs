@@ -2,10 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::build::spec::parse_spec;
 use crate::cancel::CancelToken;
 use crate::cli::env::CliEnv;
+use crate::cli::programs::missing_reads;
 use crate::cli::quick_program::{find_on_path, run_quickly};
 use crate::process::JobEnd;
+use crate::process::check_env::CallerEnv;
+use crate::text::quote::yaml_scalar;
 
 pub(super) struct Host<'a> {
     pub(super) env: &'a CliEnv,
@@ -15,6 +19,18 @@ pub(super) struct Host<'a> {
 impl Host<'_> {
     pub(super) fn has(&self, program: &str) -> bool {
         find_on_path(self.env, program).is_some()
+    }
+
+    /// What of a program on PATH is not visible in the sandbox unless the spec opens it.
+    pub(super) fn unseen_parts(&self, program: &str, top: &Path) -> Vec<PathBuf> {
+        let check = format!("checks: [{{command: [{}]}}]", yaml_scalar(program));
+        let text = format!("name: program\ndescription: program\n{check}\n");
+        let file = top.join("specs/program.yaml");
+        let caller = CallerEnv::new(self.env.variables());
+        match parse_spec(&file, file.clone(), text.as_bytes(), None) {
+            Ok(spec) => missing_reads(&spec, top, &caller),
+            Err(_) => Vec::new(),
+        }
     }
 
     pub(super) fn home(&self) -> Option<PathBuf> {

@@ -39,10 +39,7 @@ pub(super) fn found(projects: &DetectedProjects, files: &ProjectFiles) -> Vec<St
 
 /// Lines about what is missing.
 pub(super) fn notes(project: &DetectedProject, host: &Host<'_>) -> Vec<String> {
-    let program = match project.program.as_str() {
-        "" => project.command.first().map_or("", String::as_str),
-        program => program,
-    };
+    let program = project.needed_program();
     let missing = (!program.contains('/') && !host.has(program))
         .then(|| format!("{program} is not on PATH: install it, or the check cannot start"));
     let notes = project.warnings.iter().cloned().chain(missing);

@@ -26,6 +26,7 @@ use crate::cli::init::detection::{DetectedProjects, detect};
 use crate::cli::init::host::Host;
 use crate::cli::init::ignore_lines::ignore_change;
 use crate::cli::init::new_files::{PlannedFile, write_all};
+use crate::cli::init::project::{DetectedProject, ReadablePath};
 use crate::cli::init::project_files::{LeftOutEntry, ProjectFiles};
 use crate::cli::init::schema_file::{SCHEMA_FILE, schema_change};
 use crate::cli::init::spec_text::{SpecFrame, spec_text};
@@ -49,12 +50,23 @@ pub(super) fn main(env: &CliEnv, directory: Option<&Path>, name: Option<&str>) -
     refuse_existing(&top, &name)?;
     let files = ProjectFiles::find(&top);
     let host = Host { env, cancel };
-    let projects = detect(&top, &files, &host);
+    let mut projects = detect(&top, &files, &host);
+    show_program(&mut projects.chosen, &top, &host);
     let mut lines = messages::found(&projects, &files);
     lines.extend(write(&top, &name, &projects, &files)?);
     lines.extend(messages::notes(&projects.chosen, &host));
     lines.extend(messages::next_steps(&given, &name, &projects.chosen, &host));
     Ok(messages::shown(&lines))
+}
+
+/// Opens what the program of the check needs and the sandbox would not show.
+fn show_program(project: &mut DetectedProject, top: &Path, host: &Host<'_>) {
+    let parts = host.unseen_parts(project.needed_program(), top);
+    project.read.extend(parts.iter().map(|path| ReadablePath {
+        path: path.display().to_string(),
+        why: "the program of the check",
+        exists: true,
+    }));
 }
 
 /// Writes all files, and returns the lines about them.

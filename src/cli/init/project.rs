@@ -71,6 +71,14 @@ impl DetectedProject {
         shell_command(&line)
     }
 
+    /// The program that has to be there for the check to start.
+    pub(super) fn needed_program(&self) -> &str {
+        match self.program.as_str() {
+            "" => self.command.first().map_or("", String::as_str),
+            program => program,
+        }
+    }
+
     /// `Python with pytest (pyproject.toml)`.
     pub(super) fn title(&self) -> String {
         match self.marker.as_str() {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{PYTHON, SPEC, UNITTEST, check_passes, made_by};
+use super::{PYTHON, SPEC, UNITTEST, check_passes, initialised, made_by};
 use crate::support::needs;
 use crate::support::project::Project;
 use crate::support::restrictions::Restrictions;
@@ -305,4 +305,30 @@ fn run_without_arguments_says_what_to_type() {
     assert!(!ran.stderr.contains("specs/11.json"));
     let result = project.run(&["run", "--json"]).exits(64).result();
     assert_eq!(result["reason"], "usage");
+}
+
+#[test]
+fn a_program_that_the_sandbox_does_not_show_is_opened() {
+    let project = Project::new().file(
+        "package.json",
+        r#"{"packageManager": "bun@1.0.0", "scripts": {"test": "sh test.sh"}}"#,
+    );
+    let folder = project.outside("tools/bin");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("bun"), "#!/bin/sh\necho ran\n").unwrap();
+    fs::set_permissions(folder.join("bun"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.display());
+    let project = project.env("PATH", &path);
+    initialised(&project);
+    let shown = format!(
+        "    - {} # the program of the check\n",
+        project.outside("tools").display()
+    );
+    assert!(
+        project.read(SPEC).contains(&shown),
+        "{}",
+        project.read(SPEC)
+    );
+    let ran = project.run(&["run", "--spec", SPEC]).exits(0);
+    ran.says("check tests: passed");
 }
