@@ -9,7 +9,7 @@ use crate::cli::env::{CliEnv, own_launcher};
 use crate::error::Result;
 use crate::llm::provider::KEY_VARIABLES;
 use crate::process::check_env::find_program;
-use crate::process::{self, Finished, Job};
+use crate::process::{self, Finished, Job, JobChannels};
 
 /// How long such a program may take.
 pub(super) const QUICK_LIMIT: Duration = Duration::from_secs(5);
@@ -39,5 +39,9 @@ pub(super) fn run_quickly(
         env: env.variables().filter(|(name, _)| !is_key(name)).collect(),
         timeout: QUICK_LIMIT,
     };
-    process::run(&own_launcher(), &job, None, cancel)
+    let channels = JobChannels {
+        report: None,
+        printed: &|_| {},
+    };
+    process::run(&own_launcher(), &job, channels, cancel)
 }
