@@ -31,7 +31,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use orchestrator::internals::cancel::CancelToken;
-use orchestrator::internals::process::{self, Job, Launcher};
+use orchestrator::internals::process::{self, Job, JobChannels, Launcher};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -101,7 +101,7 @@ fn starts(place: &Path) {
         status.add(floor, cost(|| finish(&mut project.command(&["status"])))[0]);
         keeper.add(
             floor,
-            cost(|| drop(process::run(&launcher, &job, None, &stop).unwrap()))[0],
+            cost(|| drop(process::run(&launcher, &job, JobChannels::NONE, &stop).unwrap()))[0],
         );
     }
     version.print(NAME_WIDTH, "cold start (--version) / true", "more < 5");

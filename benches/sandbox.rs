@@ -33,7 +33,9 @@ use orchestrator::internals::cancel::CancelToken;
 use orchestrator::internals::process::sandbox::{
     PolicyPlan, ResourceLimits, SandboxMode, probe, sandbox_policy,
 };
-use orchestrator::internals::process::{self, CallerEnv, Job, JobEnd, Launcher, find_program};
+use orchestrator::internals::process::{
+    self, CallerEnv, Job, JobChannels, JobEnd, Launcher, find_program,
+};
 use support::{Pairs, cost};
 
 const ROUNDS: usize = 200;
@@ -146,6 +148,12 @@ fn start(launcher: &Launcher, place: &Path, words: &[&str]) {
         env: Vec::new(),
         timeout: Duration::from_secs(60),
     };
-    let finished = process::run(launcher, &job, None, &CancelToken::never().unwrap()).unwrap();
+    let finished = process::run(
+        launcher,
+        &job,
+        JobChannels::NONE,
+        &CancelToken::never().unwrap(),
+    )
+    .unwrap();
     assert_eq!(finished.ended, JobEnd::Exited(0));
 }

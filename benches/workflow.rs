@@ -35,7 +35,7 @@ use orchestrator::internals::cancel::CancelToken;
 use orchestrator::internals::process::sandbox::{
     PolicyPlan, ResourceLimits, SandboxMode, sandbox_policy,
 };
-use orchestrator::internals::process::{self, CallerEnv, Job, JobEnd, Launcher};
+use orchestrator::internals::process::{self, CallerEnv, Job, JobChannels, JobEnd, Launcher};
 use tempfile::TempDir;
 
 mod support;
@@ -326,7 +326,8 @@ impl Floor<'_> {
         let cancel = CancelToken::never().unwrap();
         let work = || {
             for _ in 0..steps {
-                let finished = process::run(&self.launcher, &job, None, &cancel).unwrap();
+                let finished =
+                    process::run(&self.launcher, &job, JobChannels::NONE, &cancel).unwrap();
                 assert_eq!(finished.ended, JobEnd::Exited(0));
                 self.journal.write_all(&[b'x'; LOG_SIZE]).unwrap();
                 self.journal.sync_data().unwrap();

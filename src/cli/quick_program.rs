@@ -39,9 +39,5 @@ pub(super) fn run_quickly(
         env: env.variables().filter(|(name, _)| !is_key(name)).collect(),
         timeout: QUICK_LIMIT,
     };
-    let channels = JobChannels {
-        report: None,
-        printed: &|_| {},
-    };
-    process::run(&own_launcher(), &job, channels, cancel)
+    process::run(&own_launcher(), &job, JobChannels::NONE, cancel)
 }

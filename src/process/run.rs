@@ -40,6 +40,14 @@ pub struct JobChannels<'a> {
     pub printed: &'a dyn Fn(&[u8]),
 }
 
+impl JobChannels<'_> {
+    /// No report, and nobody who follows the output.
+    pub const NONE: JobChannels<'static> = JobChannels {
+        report: None,
+        printed: &|_| {},
+    };
+}
+
 /// Runs a job. When this returns, in whatever way, no process of its tree is left.
 ///
 /// A program that cannot start, fails or times out is a `Finished`; a signal to the orchestrator is `Error::Stopped`.

@@ -10,7 +10,7 @@ use orchestrator::internals::cancel::CancelToken;
 use orchestrator::internals::process::sandbox::{
     PolicyPlan, ResourceLimits, SandboxMode, sandbox_policy,
 };
-use orchestrator::internals::process::{self, CallerEnv, Job, JobEnd, Launcher};
+use orchestrator::internals::process::{self, CallerEnv, Job, JobChannels, JobEnd, Launcher};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -95,7 +95,13 @@ fn run(launcher: &Launcher, workspace: &Path) -> PathBuf {
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         timeout: Duration::from_secs(100),
     };
-    let finished = process::run(launcher, &job, None, &CancelToken::never().unwrap()).unwrap();
+    let finished = process::run(
+        launcher,
+        &job,
+        JobChannels::NONE,
+        &CancelToken::never().unwrap(),
+    )
+    .unwrap();
     let stderr = String::from_utf8(finished.stderr.joined()).unwrap();
     assert_eq!(finished.ended, JobEnd::Exited(0), "{stderr}");
     assert!(stderr.ends_with("kept\n"), "{stderr}");
@@ -141,7 +147,13 @@ fn a_prepared_supervisor_without_a_sandbox_is_used() {
         env: Vec::new(),
         timeout: Duration::from_secs(100),
     };
-    let finished = process::run(&open, &job, None, &CancelToken::never().unwrap()).unwrap();
+    let finished = process::run(
+        &open,
+        &job,
+        JobChannels::NONE,
+        &CancelToken::never().unwrap(),
+    )
+    .unwrap();
     assert_eq!(finished.stdout.joined(), b"done\n");
 }
 

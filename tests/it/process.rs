@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use orchestrator::internals::cancel::{CancelToken, Signal};
 use orchestrator::internals::error::Error;
-use orchestrator::internals::process::{self, Finished, Job, JobEnd, KEPT_AT_EACH_END, Launcher};
+use orchestrator::internals::process::{
+    self, Finished, Job, JobChannels, JobEnd, KEPT_AT_EACH_END, Launcher,
+};
 use rustix::process::{Pid, kill_process};
 
 use crate::support::needs;
@@ -76,8 +78,13 @@ impl Marked {
     }
 
     fn run(&self) -> Finished {
-        let finished =
-            process::run(&launcher(), &self.job, None, &CancelToken::never().unwrap()).unwrap();
+        let finished = process::run(
+            &launcher(),
+            &self.job,
+            JobChannels::NONE,
+            &CancelToken::never().unwrap(),
+        )
+        .unwrap();
         self.assert_gone();
         finished
     }
@@ -355,7 +362,7 @@ fn a_wrong_supervisor_is_an_internal_error() {
     let error = process::run(
         &launcher,
         &Marked::shell("").job,
-        None,
+        JobChannels::NONE,
         &CancelToken::never().unwrap(),
     )
     .unwrap_err();
@@ -364,7 +371,7 @@ fn a_wrong_supervisor_is_an_internal_error() {
     let error = process::run(
         &launcher,
         &Marked::shell("").job,
-        None,
+        JobChannels::NONE,
         &CancelToken::never().unwrap(),
     )
     .unwrap_err();
@@ -383,7 +390,7 @@ fn orchestrator_process() {
     let ended = process::run(
         &launcher(),
         &job.job,
-        None,
+        JobChannels::NONE,
         &CancelToken::on_signals().unwrap(),
     )
     .map(|finished| finished.ended);

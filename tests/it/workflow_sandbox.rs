@@ -11,7 +11,8 @@ use orchestrator::internals::cancel::CancelToken;
 use orchestrator::internals::cli::{ExtraAccess, SandboxSite, WorkflowFolder, of_workflow};
 use orchestrator::internals::process::sandbox::{SandboxMode, SandboxPolicy};
 use orchestrator::internals::process::{
-    self, CallerEnv, ChildProcess, JobEnd, Launcher, OutputWatch, StopMode, run_watched,
+    self, CallerEnv, ChildProcess, JobChannels, JobEnd, Launcher, OutputWatch, StopMode,
+    run_watched,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
@@ -168,7 +169,7 @@ fn run_with(launcher: &Launcher, cwd: &Path, top: &Path, script: &str) -> String
     let mut marked = Marked::shell(script).within(cwd);
     marked.job.env.push(("TOP".into(), top.into()));
     let never = CancelToken::never().unwrap();
-    let finished = process::run(launcher, &marked.job, None, &never).unwrap();
+    let finished = process::run(launcher, &marked.job, JobChannels::NONE, &never).unwrap();
     marked.assert_gone();
     assert_eq!(finished.ended, JobEnd::Exited(0));
     let output = [finished.stdout.joined(), finished.stderr.joined()].concat();
