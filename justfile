@@ -17,3 +17,7 @@ test:
 # All benchmarks.
 bench:
     cargo bench
+
+# A tarball and a Debian package in target/dist.
+dist:
+    packaging/dist

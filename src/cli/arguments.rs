@@ -120,6 +120,14 @@ pub(super) enum CliCommand {
         /// Workflow: a directory, or a state (.md or .sh) in one
         path: PathBuf,
     },
+    /// Print a script that completes this command line in a shell
+    Completions {
+        /// Shell that the script is for
+        #[arg(value_name = "SHELL")]
+        shell: CompletionShell,
+    },
+    /// Print a manual page, or write those of all commands
+    Man(ManArguments),
 }
 
 #[derive(Debug, Args)]
@@ -339,6 +347,24 @@ pub(super) struct LintArguments {
     /// Print the findings as one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// The shells with a completion script.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum CompletionShell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ManArguments {
+    /// Print the page of this command [default: the page of orchestrator]
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
+    /// Write the pages of all commands to this directory, and print nothing
+    #[arg(short, long, value_name = "DIR", conflicts_with = "command")]
+    pub output: Option<PathBuf>,
 }
 
 /// A `--budget` that is not an amount of money.

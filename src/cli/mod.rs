@@ -1,24 +1,29 @@
 //! The command line: arguments and environment become plain data here; results are printed here.
 //!
-//! One file or folder per command (`init`, `doctor`, `run`, `status`, `runs`, `apply`, `reset`, `serve`, `lint`,
-//! `diagram`). `arguments` has the flags, `env` reads the environment. Of a run, `run_config` has the settings, `decision`
-//! whether it is new, resumed or over, `wiring` builds it, `outcome` is its result.
+//! One file or folder per command (`init`, `doctor`, `run`, `watch`, `status`, `runs`, `apply`, `reset`, `serve`, `lint`,
+//! `diagram`, `completions`, `man`). `arguments` has the flags, `command` the whole command line with its `examples`, `env`
+//! reads the environment. Of a run, `run_config` has the settings, `decision` whether it is new, resumed or over, `wiring`
+//! builds it, `outcome` is its result.
 
 mod apply;
 mod apply_text;
 mod arguments;
 mod attempts;
 mod best_attempt;
+mod command;
+mod completions;
 mod decision;
 mod diagram;
 mod diff;
 mod doctor;
 mod env;
+mod examples;
 mod fresh_start;
 mod init;
 mod known_run;
 mod lint;
 mod log_file;
+mod man;
 mod missing_target;
 mod outcome;
 mod output;
@@ -49,21 +54,20 @@ mod workflow_status;
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
-use crate::cli::arguments::{CliArguments, CliCommand, LintArguments};
+use crate::cli::arguments::{CliCommand, LintArguments};
 use crate::cli::env::CliEnv;
 use crate::cli::outcome::RunOutcome;
 use crate::cli::output::{print_error, print_stderr, write_stdout};
 use crate::error::{Error, Result};
 
-/// Runs the command line to its exit code. A panic ends it with 70.
-pub fn main(argv: Vec<OsString>) -> u8 {
+/// Runs the command line to its exit code; `commit` is that of the program, or empty. A panic ends it with 70.
+pub fn main(argv: Vec<OsString>, commit: &str) -> u8 {
     std::panic::set_hook(Box::new(|panic| {
         print_stderr(&format!("a bug in orchestrator: {panic}"))
     }));
-    catch_panic(&argv, || dispatch(&argv))
+    catch_panic(&argv, || dispatch(&argv, commit))
 }
 
 fn catch_panic(argv: &[OsString], command: impl FnOnce() -> u8) -> u8 {
@@ -77,8 +81,8 @@ fn catch_panic(argv: &[OsString], command: impl FnOnce() -> u8) -> u8 {
     })
 }
 
-fn dispatch(argv: &[OsString]) -> u8 {
-    let arguments = match CliArguments::try_parse_from(argv) {
+fn dispatch(argv: &[OsString], commit: &str) -> u8 {
+    let arguments = match command::parse(argv, commit) {
         Ok(arguments) => arguments,
         Err(error) => return refuse_command_line(&error, argv),
     };
@@ -114,6 +118,8 @@ fn dispatch(argv: &[OsString]) -> u8 {
         }
         CliCommand::Doctor { json } => doctor::main(&env, json),
         CliCommand::Diagram { path } => print_result(diagram::main(&path)),
+        CliCommand::Completions { shell } => print_result(Ok(completions::main(shell))),
+        CliCommand::Man(arguments) => print_result(man::main(&arguments)),
     }
 }
 

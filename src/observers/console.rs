@@ -32,7 +32,7 @@ pub(crate) struct ConsoleOptions {
     pub quiet: bool,
     /// Whether lines have colours.
     pub color: bool,
-    /// Whether the result of a build follows where these lines go; then the console does not tell it.
+    /// Whether the result of a build follows where these lines go; then the console does not print it.
     pub result_follows: bool,
     /// Whether the lines are read by GitHub Actions.
     pub github: bool,

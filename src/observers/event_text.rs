@@ -100,7 +100,7 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
     }
 }
 
-/// Like `line_of`, where the result is told after the last line: of an end only what the result leaves out.
+/// Like `line_of`, where the result is printed after the last line: of an end only what the result leaves out.
 pub(super) fn line_before_result(event: &Event, elapsed: Duration) -> Option<EventText> {
     let (tone, message, usd) = match event {
         Event::WorkflowCompleted {

@@ -41,7 +41,7 @@ pub struct JobChannels<'a> {
 }
 
 impl JobChannels<'_> {
-    /// No report, and nobody who follows the output.
+    /// No report; the output is only kept.
     pub const NONE: JobChannels<'static> = JobChannels {
         report: None,
         printed: &|_| {},

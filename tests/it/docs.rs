@@ -8,6 +8,7 @@ use orchestrator::internals::state::Reason;
 use regex::Regex;
 use serde_json::Value;
 
+use crate::completions::commands;
 use crate::support::project::{Project, RUN};
 
 fn repository() -> &'static Path {
@@ -262,25 +263,10 @@ fn the_workflow_page_has_every_variable_of_a_script() {
 #[test]
 fn the_command_page_has_every_option_and_variable() {
     let project = Project::new();
-    let help: String = [
-        &["--help"][..],
-        &["run", "--help"],
-        &["status", "--help"],
-        &["runs", "--help"],
-        &["attempts", "--help"],
-        &["diff", "--help"],
-        &["restore", "--help"],
-        &["apply", "--help"],
-        &["reset", "--help"],
-        &["lint", "--help"],
-        &["diagram", "--help"],
-        &["serve", "--help"],
-        &["init", "--help"],
-        &["doctor", "--help"],
-    ]
-    .iter()
-    .map(|arguments| project.run(arguments).exits(0).stdout)
-    .collect();
+    let mut help = project.run(&["--help"]).exits(0).stdout;
+    for command in commands(&project) {
+        help += &project.run(&[&command, "--help"]).exits(0).stdout;
+    }
     let page = document("docs/cli.md");
     let option = Regex::new(r"--[a-z][a-z-]+").unwrap();
     let options = |text: &str| set(option.find_iter(text).map(|found| found.as_str()));

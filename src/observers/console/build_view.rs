@@ -73,7 +73,7 @@ impl LiveAction {
 }
 
 impl BuildView {
-    /// A view before the first event; `result_follows` is whether the end of the run is told elsewhere.
+    /// A view before the first event; `result_follows` is whether the end of the run is printed elsewhere.
     pub(super) fn new(result_follows: bool) -> BuildView {
         BuildView {
             result_follows,

@@ -54,7 +54,7 @@ fn check_passes(project: &Project, tests: usize) -> Ran {
     project
         .run(&["run", "--spec", SPEC])
         .exits(0)
-        .says(&format!("check tests: passed, {count} ("))
+        .says(&format!("check tests: passed, {count}, "))
         .says_on_stdout("already_green");
     ran
 }

@@ -1,0 +1,78 @@
+//! The command line as a whole: the commands of `arguments` with their examples, and the version with its commit.
+
+use std::ffi::OsString;
+
+use clap::{Command, CommandFactory, FromArgMatches};
+
+use crate::cli::arguments::CliArguments;
+use crate::cli::examples::{EXAMPLES, Example};
+
+/// The command line with the examples in its help.
+pub(super) fn command() -> Command {
+    let command = CliArguments::command();
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|subcommand| subcommand.get_name().to_owned())
+        .collect();
+    let command = with_examples(command, "");
+    names.iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |subcommand| with_examples(subcommand, name))
+    })
+}
+
+/// Puts the examples of a command before the rest of the text below its options.
+fn with_examples(command: Command, name: &str) -> Command {
+    let Some((_, examples)) = EXAMPLES.iter().find(|(of, _)| *of == name) else {
+        return command;
+    };
+    let mut text = format!("Examples:\n{}", listed(examples));
+    if let Some(after) = command.get_after_help() {
+        text += &format!("\n\n{after}");
+    }
+    command.after_help(text)
+}
+
+fn listed(examples: &[Example]) -> String {
+    let lines: Vec<String> = examples
+        .iter()
+        .map(|(line, purpose)| format!("  {line}\n      {purpose}"))
+        .collect();
+    lines.join("\n")
+}
+
+/// Parses the command line.
+pub(super) fn parse(argv: &[OsString], commit: &str) -> Result<CliArguments, clap::Error> {
+    let matches = command()
+        .version(version(commit))
+        .try_get_matches_from(argv)?;
+    CliArguments::from_arg_matches(&matches)
+}
+
+/// The version, with the commit if it is known.
+fn version(commit: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match commit {
+        "" => version.to_owned(),
+        commit => format!("{version} (commit {commit})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_has_the_commit_if_it_is_known() {
+        let package = env!("CARGO_PKG_VERSION");
+        assert_eq!(version(""), package);
+        assert_eq!(
+            version("0a1b2c3d4e"),
+            format!("{package} (commit 0a1b2c3d4e)")
+        );
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+}
