@@ -341,14 +341,25 @@ fn asked(turn: u32, objection: Option<Objection>) -> String {
     format!("asking the model, turn {}{why}", turn + 1)
 }
 
-/// The first line of what a model says beside files and tool calls.
+/// The first line of what a model says beside files, tool calls and prints, which have lines of their own.
 fn first_words(answer: &Value) -> Option<String> {
     let blocks = answer["content"].as_array()?;
     let texts = blocks.iter().filter_map(|block| block["text"].as_str());
-    let mut lines = texts.flat_map(str::lines).map(str::trim);
+    let text = without_prints(&texts.collect::<Vec<_>>().join("\n"));
+    let mut lines = text.lines().map(str::trim);
     let first = lines.find(|line| !line.is_empty())?;
     let is_file = first.starts_with("<file ") || first.starts_with("<delete ");
     (!is_file).then(|| first.to_owned())
+}
+
+fn without_prints(text: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some((before, print)) = rest.split_once("<print>") {
+        kept += before;
+        rest = print.split_once("</print>").map_or("", |(_, after)| after);
+    }
+    kept + rest
 }
 
 /// The outcome of a tool's call, indented below the call.

@@ -87,7 +87,7 @@ fn ctrl_z_stops_and_fg_continues() {
     let mut terminal = Terminal::start(project.command("bash", &shell));
     terminal.send_line(&format!("{BINARY} {}", RUN.join(" ")));
     // The line is drawn before the check is started, and again after a second: it runs by then.
-    terminal.until(r", [1-9]\d* s, [^\r\n]*check a-check");
+    terminal.until(r", [1-9]\d* s of [^\r\n]*check a-check");
     terminal.send(ControlCode::Substitute);
     terminal.until("Stopped");
     terminal.send_line("fg");
@@ -125,6 +125,73 @@ fn colours_are_used_unless_no_color_or_a_dumb_terminal_forbids_them() {
     check("LANG", "C.UTF-8", true);
     check("NO_COLOR", "1", false);
     check("TERM", "dumb", false);
+}
+
+#[test]
+fn the_option_and_the_variables_decide_about_colours() {
+    let check = |variables: &[(&str, &str)], option: Option<&str>, expected: bool| {
+        let server = Server::start([reply::answer("42")]);
+        let mut project = Project::with(answer_spec(), &server).env("TERM", "xterm-256color");
+        for (name, value) in variables {
+            project = project.env(name, value);
+        }
+        let when = option.map(|when| ["--color", when]);
+        let arguments = [RUN, when.as_ref().map_or(&[][..], |when| when)].concat();
+        let ran = project.run(&arguments).exits(0);
+        let is_coloured = ran.stderr.contains("\u{1b}[");
+        assert_eq!(is_coloured, expected, "{variables:?} {option:?}");
+    };
+    // Standard error is not a terminal here.
+    check(&[], None, false);
+    check(&[("FORCE_COLOR", "1")], None, true);
+    check(&[("CLICOLOR_FORCE", "1")], None, true);
+    check(
+        &[("FORCE_COLOR", "0"), ("CLICOLOR_FORCE", "1")],
+        None,
+        false,
+    );
+    check(&[("FORCE_COLOR", "1"), ("NO_COLOR", "1")], None, false);
+    check(&[("NO_COLOR", "1")], Some("always"), true);
+    check(&[("FORCE_COLOR", "1")], Some("never"), false);
+    check(&[("FORCE_COLOR", "1")], Some("auto"), true);
+    check(&[("CLICOLOR", "1")], None, false);
+}
+
+#[test]
+fn a_streamed_answer_is_counted_and_a_silent_model_is_waited_for() {
+    let text = reply::block("answer.txt", &"a line of the file\n".repeat(60));
+    let held = reply::answer("41").held();
+    let server = Server::start([
+        held,
+        reply::text(&text).stall_after(30),
+        reply::answer("42"),
+    ]);
+    let project = Project::with(answer_spec(), &server)
+        .env("TERM", "xterm-256color")
+        .env("ORCHESTRATOR_IDLE_TIMEOUT", "3");
+    let mut terminal = run(&project);
+    terminal.until(r"\r\x1b\[Kgenerating \(attempt 1 of 6\), [^\r\n]*waiting for the first token");
+    server.release();
+    terminal.until(r"patching \(attempt 2 of 6\), [^\r\n]*writing answer.txt, \d+ tokens, \d+/s");
+    assert_eq!(terminal.wait().0, 0);
+}
+
+#[test]
+fn in_agent_mode_the_live_line_has_the_turn_and_the_command() {
+    let spec = checked_by("grep -qx 42 answer.txt") + "generator: {mode: agent}\n";
+    let command = "mkfifo gate; read line < gate; rm gate; echo 42 > answer.txt";
+    let server = Server::start([
+        reply::bash(command).with_text("I write the answer."),
+        reply::text("Done."),
+    ]);
+    let project = Project::with(spec, &server).env("TERM", "xterm-256color");
+    let mut terminal = run(&project);
+    terminal.until("I write the answer");
+    terminal.until(r"\r\x1b\[Kgenerating [^\r\n]*turn 1[^\r\n]*bash: mkfifo gate");
+    open_gate(&project);
+    let (code, seen) = terminal.wait();
+    assert_eq!((code, last_line(&seen)), (0, ""), "{seen:?}");
+    project.nothing_left();
 }
 
 #[test]

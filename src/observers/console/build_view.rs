@@ -153,10 +153,14 @@ impl BuildView {
                 self.begin(LiveAction::None, now);
             }
             Event::ToolCalled {
+                place,
                 tool_name,
                 arguments,
                 ..
-            } => self.begin(LiveAction::Tool(called(tool_name, arguments)), now),
+            } => {
+                self.turn = Some(place.turn);
+                self.begin(LiveAction::Tool(called(tool_name, arguments)), now);
+            }
             Event::ToolInvocation {
                 tool_name,
                 timeout_s,
