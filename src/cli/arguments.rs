@@ -115,6 +115,8 @@ pub(super) enum CliCommand {
     Serve(ServeArguments),
     /// Find mistakes in a spec or a workflow without running anything
     Lint(LintArguments),
+    /// Print the JSON Schema of a spec, for editors and other programs
+    Schema,
     /// Print a workflow as a Mermaid diagram
     Diagram {
         /// Workflow: a directory, or a state (.md or .sh) in one

@@ -145,6 +145,13 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "schema",
+        &[(
+            "orchestrator schema > specs/spec.schema.json",
+            "for `# yaml-language-server: $schema=spec.schema.json` in a spec",
+        )],
+    ),
+    (
         "diagram",
         &[(
             "orchestrator diagram workflows/fix > fix.mmd",

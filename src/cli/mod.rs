@@ -1,7 +1,7 @@
 //! The command line: arguments and environment become plain data here; results are printed here.
 //!
 //! One file or folder per command (`init`, `doctor`, `run`, `watch`, `status`, `runs`, `apply`, `reset`, `serve`, `lint`,
-//! `diagram`, `completions`, `man`). `arguments` has the flags, `command` the whole command line with its `examples`, `env`
+//! `schema`, `diagram`, `completions`, `man`). `arguments` has the flags, `command` the whole command line with its `examples`, `env`
 //! reads the environment. Of a run, `run_config` has the settings, `decision` whether it is new, resumed or over, `wiring`
 //! builds it, `outcome` is its result.
 
@@ -56,6 +56,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clap::error::ErrorKind;
 
+use crate::build::spec::schema::schema_text;
 use crate::cli::arguments::{CliCommand, LintArguments};
 use crate::cli::env::CliEnv;
 use crate::cli::outcome::RunOutcome;
@@ -117,6 +118,7 @@ fn dispatch(argv: &[OsString], commit: &str) -> u8 {
             print_result(init::main(&env, directory.as_deref(), spec.as_deref()))
         }
         CliCommand::Doctor { json } => doctor::main(&env, json),
+        CliCommand::Schema => print_result(Ok(schema_text())),
         CliCommand::Diagram { path } => print_result(diagram::main(&path)),
         CliCommand::Completions { shell } => print_result(Ok(completions::main(shell))),
         CliCommand::Man(arguments) => print_result(man::main(&arguments)),

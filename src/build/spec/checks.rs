@@ -3,21 +3,108 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use super::field_rule::{FieldRule, boolean, integer_in, list, mapping, nonempty_text, text, with};
 use super::model::{CheckSpec, WritableDir};
-use super::sources::safe_path;
-use super::validator::{NodeFields, Validator, count, seconds};
+use super::sources::{safe_path, safe_path_form, sources_form};
+use super::validator::{NodeFields, Validator, count, count_form, seconds};
 use crate::source::diagnostic::Diagnostic;
 use crate::source::node::{Node, NodeEntry, brief};
 
-const FIELDS: &str = "name command timeout env min_tests rerun hidden files writable";
 const MAX_CHECKS: usize = 1_000;
-const MAX_RERUN: i128 = 3;
+const MAX_RERUN: u32 = 3;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 const MAX_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Characters of a shell line that the name of a program does not have, beside white space.
 const SHELL_OPERATORS: &str = "&|;<>";
 const SHELL_HELP: &str = "a list of words, not a shell line; for a shell: `[sh, -c, \"…\"]`";
+
+const FIELDS: &[FieldRule] = &[
+    FieldRule::new(
+        "name",
+        nonempty_text,
+        "Name in messages and in the log; default: check and its number.",
+    ),
+    FieldRule::new(
+        "command",
+        command_form,
+        "Program and arguments, never a shell line.",
+    )
+    .required()
+    .examples(|| {
+        json!([
+            ["python3", "-m", "pytest", "-q"],
+            ["sh", "-c", "make && ./test"]
+        ])
+    }),
+    FieldRule::new(
+        "timeout",
+        || json!({"type": "number", "exclusiveMinimum": 0}),
+        "Seconds, at most 600; a larger value is clamped with a warning.",
+    )
+    .default(|| json!(DEFAULT_TIMEOUT.as_secs())),
+    FieldRule::new("env", env_form, "Additional variables; their values are texts.")
+        .examples(|| json!([{"RUST_BACKTRACE": "1"}])),
+    FieldRule::new(
+        "min_tests",
+        count_form,
+        "Fewer executed tests fail the check.",
+    ),
+    FieldRule::new(
+        "rerun",
+        || integer_in(0, MAX_RERUN.into()),
+        "How often a failure is run again before it counts; a pass after a failure is reported as flaky.",
+    )
+    .default(|| json!(0)),
+    FieldRule::new(
+        "hidden",
+        boolean,
+        "Runs only after the others passed; the model gets the fact that it failed and nothing else.",
+    )
+    .default(|| json!(false)),
+    FieldRule::new(
+        "files",
+        sources_form,
+        "Only with `hidden: true`: in the workspace only while this check runs.",
+    ),
+    FieldRule::new(
+        "writable",
+        || list(safe_path_form()),
+        "Folders inside protected ones that this check may write.",
+    ),
+];
+
+/// Form of `checks`.
+pub(super) fn checks_form() -> Value {
+    let files_need_hidden = json!({
+        "if": {"required": ["files"]},
+        "then": {"required": ["hidden"], "properties": {"hidden": {"const": true}}},
+    });
+    let check = with(mapping(FIELDS), files_need_hidden);
+    with(list(check), json!({"minItems": 1, "maxItems": MAX_CHECKS}))
+}
+
+fn command_form() -> Value {
+    let program = json!({
+        "type": "string",
+        "minLength": 1,
+        "not": {"pattern": format!("[\\s\\u0000{SHELL_OPERATORS}]")},
+    });
+    with(
+        list(text()),
+        json!({"prefixItems": [program], "minItems": 1}),
+    )
+}
+
+fn env_form() -> Value {
+    json!({
+        "type": "object",
+        "propertyNames": {"minLength": 1, "not": {"pattern": "[=\\u0000]"}},
+        "additionalProperties": text(),
+    })
+}
 
 impl Validator<'_> {
     /// The checks of a spec; without the field, pytest is the one check.
@@ -73,7 +160,7 @@ impl Validator<'_> {
                 .map(|entries| BTreeMap::from_iter(self.each(entries, variable)))
                 .unwrap_or_default(),
             min_tests: fields.read("min_tests", count),
-            rerun: fields.read_or("rerun", 0, |node| node.integer_in(0, MAX_RERUN)),
+            rerun: fields.read_or("rerun", 0, |node| node.integer_in(0, MAX_RERUN.into())),
             hidden: self.hidden(&fields),
             files: fields.read_or_default("files", |node| self.sources(node)),
             writable: fields.read_or_default("writable", |node| self.writable(node)),

@@ -2,18 +2,131 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Value, json};
+
+use super::field_rule::{FieldRule, choice, integer_in, mapping, nonempty_text, with};
 use super::model::{GeneratorMode, GeneratorProvider, GeneratorSpec, PriceSpec};
-use super::validator::{Validator, amount, positive, seconds};
+use super::validator::{
+    Validator, amount, amount_form, positive, positive_form, seconds, seconds_form,
+};
 use crate::source::diagnostic::{Diagnostic, shown_path};
 use crate::source::node::Node;
 
-const FIELDS: &str = "provider model mode base_url max_tokens max_turns temperature \
-    format_retries idle_timeout price template context phase_timeout prompts effort";
 const MODES: [(&str, GeneratorMode); 2] = [
     ("files", GeneratorMode::Files),
     ("agent", GeneratorMode::Agent),
 ];
-const MAX_FORMAT_RETRIES: i128 = 3;
+const MAX_FORMAT_RETRIES: u32 = 3;
+const MAX_TEMPERATURE: f64 = 2.0;
+
+const FIELDS: &[FieldRule] = &[
+    FieldRule::new(
+        "provider",
+        || choice(&GeneratorProvider::names()),
+        "Who writes the code; template: prepared answers instead of a model.",
+    )
+    .default(|| json!(GeneratorSpec::default().provider.name())),
+    FieldRule::new(
+        "model",
+        nonempty_text,
+        "The model; default: that of the provider.",
+    )
+    .examples(|| json!(["claude-sonnet-5-5", "gpt-5"])),
+    FieldRule::new(
+        "mode",
+        || choice(&MODES),
+        "files: the model answers with whole files. agent: it works with tools.",
+    )
+    .default(|| json!(MODES[0].0)),
+    FieldRule::new(
+        "base_url",
+        base_url_form,
+        "Address of the API; overrides ANTHROPIC_BASE_URL and OPENAI_BASE_URL.",
+    )
+    .examples(|| json!(["http://localhost:11434/v1"])),
+    FieldRule::new("max_tokens", positive_form, "Output tokens of one answer.")
+        .default(|| json!(GeneratorSpec::default().max_tokens)),
+    FieldRule::new(
+        "max_turns",
+        positive_form,
+        "Agent mode: answers of the model in one phase.",
+    )
+    .default(|| json!(GeneratorSpec::default().max_turns)),
+    FieldRule::new(
+        "temperature",
+        || json!({"type": "number", "minimum": 0, "maximum": MAX_TEMPERATURE}),
+        "Sampling temperature; not sent by default.",
+    ),
+    FieldRule::new(
+        "format_retries",
+        || integer_in(0, MAX_FORMAT_RETRIES.into()),
+        "Reminders after an answer that is not in the format, or that changes nothing.",
+    )
+    .default(|| json!(GeneratorSpec::default().format_retries)),
+    FieldRule::new(
+        "idle_timeout",
+        seconds_form,
+        "Seconds; a stream that is silent for longer is ended and retried.",
+    )
+    .default(|| json!(GeneratorSpec::default().idle_timeout.as_secs())),
+    FieldRule::new(
+        "price",
+        || mapping(PRICE_FIELDS),
+        "Price of the model; default: by its name. Needed for budget.usd with an unknown model.",
+    )
+    .examples(|| json!([{"input": 2, "output": 10}])),
+    FieldRule::new(
+        "template",
+        nonempty_text,
+        "Provider template: a folder with the answers 0/, 1/ and so on.",
+    ),
+    FieldRule::new(
+        "context",
+        positive_form,
+        "Context window in tokens; default: by the model's name, else 32000.",
+    ),
+    FieldRule::new(
+        "phase_timeout",
+        seconds_form,
+        "Agent mode: seconds of one phase.",
+    )
+    .default(|| json!(GeneratorSpec::default().phase_timeout.as_secs())),
+    FieldRule::new(
+        "prompts",
+        nonempty_text,
+        "A folder with your own system.md, generate.md, patch.md; a missing file means the built-in one.",
+    ),
+    FieldRule::new(
+        "effort",
+        nonempty_text,
+        "Reasoning effort, sent as given; not sent by default.",
+    )
+    .examples(|| json!(["high"])),
+];
+
+const PRICE_FIELDS: &[FieldRule] = &[
+    FieldRule::new("input", amount_form, "USD per million input tokens.").required(),
+    FieldRule::new("output", amount_form, "USD per million output tokens.").required(),
+];
+
+/// Form of `generator`, with the rules of `GeneratorSpec::contradiction`.
+pub(super) fn generator_form() -> Value {
+    let template = GeneratorProvider::Template.name();
+    let of_template = json!({
+        "if": {"required": ["provider"], "properties": {"provider": {"const": template}}},
+        "then": {"required": ["template"], "properties": {"mode": {"not": {"const": "agent"}}}},
+    });
+    with(mapping(FIELDS), of_template)
+}
+
+/// Form of `base_url`.
+fn base_url_form() -> Value {
+    json!({
+        "type": "string",
+        "pattern": "^https?://[^/]",
+        "not": {"pattern": "[\\s\\u0000-\\u001f\\u007f-\\u009f]"},
+    })
+}
 
 impl Validator<'_> {
     pub(super) fn generator(&self, node: &Node) -> Result<GeneratorSpec, Diagnostic> {
@@ -33,7 +146,7 @@ impl Validator<'_> {
             max_turns: fields.read_or("max_turns", or.max_turns, positive),
             temperature: fields.read("temperature", temperature),
             format_retries: fields.read_or("format_retries", or.format_retries, |node| {
-                node.integer_in(0, MAX_FORMAT_RETRIES)
+                node.integer_in(0, MAX_FORMAT_RETRIES.into())
             }),
             idle_timeout: time("idle_timeout", or.idle_timeout),
             price: fields.read("price", |node| self.price(node)),
@@ -63,7 +176,7 @@ impl Validator<'_> {
     }
 
     fn price(&self, node: &Node) -> Result<PriceSpec, Diagnostic> {
-        let fields = self.fields(node, "input output")?;
+        let fields = self.fields(node, PRICE_FIELDS)?;
         let price = |key| fields.require(key, amount).unwrap_or_default();
         Ok(PriceSpec {
             input: price("input"),
@@ -87,7 +200,9 @@ fn base_url(node: &Node) -> Result<String, Diagnostic> {
 
 fn temperature(node: &Node) -> Result<f64, Diagnostic> {
     match node.number()? {
-        number if (0.0..=2.0).contains(&number) => Ok(number),
-        number => Err(node.mistake(format!("must be between 0 and 2, found {number}"))),
+        number if (0.0..=MAX_TEMPERATURE).contains(&number) => Ok(number),
+        number => Err(node.mistake(format!(
+            "must be between 0 and {MAX_TEMPERATURE}, found {number}"
+        ))),
     }
 }

@@ -1,13 +1,15 @@
 //! A spec: what to build, how it is checked, which generator writes it. Plain data, validated.
 //!
 //! `read.rs` turns a file into a `Spec` or an error with file, line and column: `source/` makes a tree of values with
-//! positions, `validate.rs` and its siblings turn the tree into the types of `model.rs`. `collect.rs` reads the files that the spec copies, protects, hides or uses as a
+//! positions, `validate.rs` and its siblings turn the tree into the types of `model.rs`. `field_rule.rs` has the form of the tables of
+//! fields, from which `schema.rs` makes the JSON Schema. `collect.rs` reads the files that the spec copies, protects, hides or uses as a
 //! template (`inputs.rs`), `copy_filter.rs` says what it would leave out; `identity.rs` computes the hash over all of it.
 
 mod checks;
 mod collect;
 mod copy_filter;
 mod exclusions;
+mod field_rule;
 mod generator;
 mod identity;
 mod ignore_rules;
@@ -18,6 +20,7 @@ mod model;
 mod prompts;
 mod read;
 mod sandbox;
+pub(crate) mod schema;
 mod sources;
 #[cfg(test)]
 mod tests;

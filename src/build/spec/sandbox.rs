@@ -2,6 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use serde_json::{Value, json};
+
+use super::field_rule::{FieldRule, boolean, integer_in, list, mapping, nonempty_text};
 use super::model::{LimitsSpec, SandboxSpec};
 use super::validator::{Validator, readable};
 use crate::process::sandbox::plan::refusal;
@@ -10,10 +13,80 @@ use crate::source::node::Node;
 
 const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
+/// Paths below `/dev`; the components `.` do not count.
+const DEVICE: &str = r"^/+(\./+)*dev/+(\./+)*([^/.]|\.[^/])";
+
+const FIELDS: &[FieldRule] = &[
+    FieldRule::new(
+        "network",
+        boolean,
+        "Allow the network, including the host's loopback.",
+    )
+    .default(|| json!(false)),
+    FieldRule::new(
+        "read",
+        || list(nonempty_text()),
+        "Further paths that may be read, never written; ~/ is your home.",
+    )
+    .examples(|| json!([["~/.cargo"]])),
+    FieldRule::new("devices", || list(device_form()), "Devices below /dev.")
+        .examples(|| json!([["/dev/kvm"]])),
+    FieldRule::new(
+        "limits",
+        || mapping(LIMIT_FIELDS),
+        "Limits of the process tree and of the workspace.",
+    ),
+];
+
+const LIMIT_FIELDS: &[FieldRule] = &[
+    FieldRule::new(
+        "processes",
+        limit_form,
+        "Processes and threads; default: 2048.",
+    ),
+    FieldRule::new(
+        "memory",
+        size_form,
+        "Memory of the process tree: bytes, or with KiB, MiB or GiB; default: 3/4 of the machine.",
+    )
+    .examples(|| json!(["8 GiB"])),
+    FieldRule::new(
+        "disk",
+        size_form,
+        "Growth of the workspace: bytes, or with KiB, MiB or GiB; default: 10 GiB.",
+    )
+    .examples(|| json!(["512 MiB"])),
+    FieldRule::new(
+        "files",
+        limit_form,
+        "Files in the workspace; default: 1000000.",
+    ),
+];
+
+/// Form of `sandbox`.
+pub(super) fn sandbox_form() -> Value {
+    mapping(FIELDS)
+}
+
+fn device_form() -> Value {
+    json!({"type": "string", "pattern": DEVICE, "not": {"pattern": r"\u0000|(^|/)\.\.(/|$)"}})
+}
+
+fn limit_form() -> Value {
+    integer_in(1, u64::MAX)
+}
+
+/// Form of `size`.
+fn size_form() -> Value {
+    let units = UNITS.map(|(unit, _)| unit).join("|");
+    let text = json!({"type": "string", "pattern": format!(r"^0*[1-9][0-9]*(\s*({units}))?$")});
+    json!({"anyOf": [limit_form(), text]})
+}
+
 impl Validator<'_> {
     /// What checks may reach; its paths exist.
     pub(super) fn sandbox(&self, node: &Node) -> Result<SandboxSpec, Diagnostic> {
-        let fields = self.fields(node, "network read devices limits")?;
+        let fields = self.fields(node, FIELDS)?;
         let read = fields.read_or_default("read", Node::list);
         let devices = fields.read_or_default("devices", Node::list);
         Ok(SandboxSpec {
@@ -53,7 +126,7 @@ impl Validator<'_> {
     }
 
     fn limits(&self, node: &Node) -> Result<LimitsSpec, Diagnostic> {
-        let fields = self.fields(node, "processes memory disk files")?;
+        let fields = self.fields(node, LIMIT_FIELDS)?;
         let count = |key| fields.read(key, |node| node.integer_in(1, u64::MAX.into()));
         Ok(LimitsSpec {
             processes: count("processes"),

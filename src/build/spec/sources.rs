@@ -2,6 +2,9 @@
 
 use std::path::{Component, Path};
 
+use serde_json::{Value, json};
+
+use super::field_rule::{FieldRule, list, mapping, nonempty_text, with};
 use super::ignore_rules::exclude_pattern;
 use super::model::InputSource;
 use super::validator::{NodeFields, Validator};
@@ -11,6 +14,65 @@ use crate::workspace::safe_path::{SafePath, Violation};
 
 /// The most files and folders in one list.
 const MAX_SOURCES: usize = 1_000;
+
+/// Paths without a name of their own: they end with `..`, or are `/`.
+const NAMELESS: &str = r"(^|/)\.\.(/\.?)*$|^/+(\./+)*\.?$";
+
+/// What `SafePath` refuses, except for bounds of length and rare characters.
+const UNSAFE: &str = concat!(
+    r"^/|(^|/)\.\.(/|$)|[\\\u0000-\u001f\u007f-\u009f]",
+    r"|^(\.?/)*(-|[A-Za-z]:)|([^/]\.|\s)(/|$)|(^|/)\.[gG][iI][tT](/|$)"
+);
+
+/// Texts that mean the top of the workspace.
+const TOP: &str = r"^\.?(/\.?)*$";
+
+const FIELDS: &[FieldRule] = &[
+    FieldRule::new(
+        "from",
+        nonempty_text,
+        "A file or a folder, relative to the folder of the spec.",
+    )
+    .required()
+    .examples(|| json!(["../src"])),
+    FieldRule::new(
+        "to",
+        destination_form,
+        "Where it is put in the workspace, default: its own name; `.` puts the contents of a folder at the top.",
+    )
+    .examples(|| json!(["src", "."])),
+    FieldRule::new(
+        "exclude",
+        || list(nonempty_text()),
+        "For a folder: what to leave out, in the syntax of .gitignore.",
+    )
+    .examples(|| json!([["*.csv", "data/"]])),
+];
+
+/// Form of a list of inputs.
+pub(super) fn sources_form() -> Value {
+    let named = with(
+        nonempty_text(),
+        json!({"not": {"pattern": format!(r"\u0000|{NAMELESS}")}}),
+    );
+    let nameless_needs_to = json!({
+        "if": {"properties": {"from": {"type": "string", "pattern": NAMELESS}}},
+        "then": {"required": ["to"]},
+    });
+    let placed = with(mapping(FIELDS), nameless_needs_to);
+    let source = json!({"anyOf": [named, placed]});
+    with(list(source), json!({"maxItems": MAX_SOURCES}))
+}
+
+fn destination_form() -> Value {
+    with(nonempty_text(), json!({"not": {"pattern": UNSAFE}}))
+}
+
+/// Form of `safe_path`.
+pub(super) fn safe_path_form() -> Value {
+    let pattern = format!("{UNSAFE}|{TOP}");
+    with(nonempty_text(), json!({"not": {"pattern": pattern}}))
+}
 
 impl Validator<'_> {
     pub(super) fn sources(&self, node: &Node) -> Result<Vec<InputSource>, Diagnostic> {
@@ -29,7 +91,7 @@ impl Validator<'_> {
                 location: self.location(node),
             });
         };
-        let fields = self.fields(node, "from to exclude")?;
+        let fields = self.fields(node, FIELDS)?;
         let named = fields.required("from")?;
         let from = self.existing(named)?;
         Ok(InputSource {

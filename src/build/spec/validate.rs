@@ -6,19 +6,121 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::json;
+
+use super::checks::checks_form;
+use super::field_rule::{FieldRule, boolean, choice, integer, integer_in, mapping, nonempty_text};
+use super::generator::generator_form;
 use super::model::{BudgetSpec, InputSource, MAX_RETRIES_CEILING, OnTimeout, Spec};
-use super::validator::{NodeFields, Validator, amount, count};
+use super::sandbox::sandbox_form;
+use super::sources::sources_form;
+use super::validator::{NodeFields, Validator, amount, amount_form, count, count_form};
 use crate::source::diagnostic::{Diagnostic, SourceFile};
 use crate::source::location::SourceLocation;
 use crate::source::node::{Node, NodeValue};
 
-const FIELDS: &str = "name description workspace checks on_timeout max_retries generator \
-    budget sandbox baseline stuck_after snapshots";
 const ON_TIMEOUT: [(&str, OnTimeout); 2] = [("fail", OnTimeout::Fail), ("patch", OnTimeout::Patch)];
 
 const DEFAULT_MAX_RETRIES: u32 = 5;
 const DEFAULT_STUCK_AFTER: u32 = 4;
 const DEFAULT_KEPT_SNAPSHOTS: u32 = 200;
+
+/// The fields of a spec.
+pub(super) const FIELDS: &[FieldRule] = &[
+    FieldRule::new("name", nonempty_text, "Name of the project.")
+        .required()
+        .examples(|| json!(["calculator"])),
+    FieldRule::new(
+        "description",
+        nonempty_text,
+        "What to build; sent to the model.",
+    )
+    .required(),
+    FieldRule::new(
+        "workspace",
+        || mapping(WORKSPACE_FIELDS),
+        "Files and folders that are put into the workspace before generation.",
+    ),
+    FieldRule::new(
+        "checks",
+        checks_form,
+        "Commands that decide. All run, in this order; all must pass. Without this field: python3 -m pytest.",
+    ),
+    FieldRule::new(
+        "on_timeout",
+        || choice(&ON_TIMEOUT),
+        "fail: a check that times out ends the run. patch: it counts as a failure that the model may patch.",
+    )
+    .default(|| json!(ON_TIMEOUT[0].0)),
+    FieldRule::new(
+        "max_retries",
+        integer,
+        "How often the model may patch, 1 to 50; other numbers are clamped with a warning.",
+    )
+    .default(|| json!(DEFAULT_MAX_RETRIES)),
+    FieldRule::new("generator", generator_form, "The model that writes the code."),
+    FieldRule::new(
+        "budget",
+        || mapping(BUDGET_FIELDS),
+        "Limits of the whole run. The worst case of a request must fit before it is sent.",
+    )
+    .examples(|| json!([{"usd": 2.0}])),
+    FieldRule::new("sandbox", sandbox_form, "What checks and tools may reach, and their limits."),
+    FieldRule::new(
+        "baseline",
+        boolean,
+        "Run the checks once before the first request, if files are copied or protected.",
+    )
+    .default(|| json!(true)),
+    FieldRule::new(
+        "stuck_after",
+        count_form,
+        "End the run after so many equal failures in a row; 0 is never.",
+    )
+    .default(|| json!(DEFAULT_STUCK_AFTER)),
+    FieldRule::new(
+        "snapshots",
+        || mapping(SNAPSHOT_FIELDS),
+        "How attempts are kept.",
+    ),
+];
+
+const WORKSPACE_FIELDS: &[FieldRule] = &[
+    FieldRule::new(
+        "copy",
+        sources_form,
+        "Copied into the workspace before generation; the model may change these files.",
+    )
+    .examples(|| json!([["."], ["starter/"]])),
+    FieldRule::new(
+        "protect",
+        sources_form,
+        "Copied likewise; read-only in checks, restored whenever something changes them.",
+    )
+    .examples(|| json!([["tests/"]])),
+];
+
+const BUDGET_FIELDS: &[FieldRule] = &[
+    FieldRule::new(
+        "usd",
+        amount_form,
+        "Limit in USD. A model without a known price needs generator.price.",
+    )
+    .examples(|| json!([2.0])),
+    FieldRule::new(
+        "tokens",
+        || integer_in(0, u64::MAX),
+        "Limit in tokens, input and output.",
+    )
+    .examples(|| json!([500_000])),
+];
+
+const SNAPSHOT_FIELDS: &[FieldRule] = &[FieldRule::new(
+    "keep",
+    count_form,
+    "How many snapshots a root keeps; the oldest go first, never those of the newest run.",
+)
+.default(|| json!(DEFAULT_KEPT_SNAPSHOTS))];
 
 /// What a Markdown spec has outside its front matter.
 pub(super) struct MarkdownBody {
@@ -64,7 +166,7 @@ impl Validator<'_> {
             copy,
             protect,
             checks: self.checks_or_default(&fields, tree),
-            on_timeout: fields.read_or("on_timeout", OnTimeout::Fail, |node| {
+            on_timeout: fields.read_or("on_timeout", ON_TIMEOUT[0].1, |node| {
                 node.choice("word", &ON_TIMEOUT)
             }),
             max_retries: fields.read_or("max_retries", DEFAULT_MAX_RETRIES, |node| {
@@ -110,7 +212,7 @@ impl Validator<'_> {
 
     /// What is copied and what is protected.
     fn workspace(&self, node: &Node) -> Result<(Vec<InputSource>, Vec<InputSource>), Diagnostic> {
-        let fields = self.fields(node, "copy protect")?;
+        let fields = self.fields(node, WORKSPACE_FIELDS)?;
         let sources = |key| fields.read_or_default(key, |node| self.sources(node));
         Ok((sources("copy"), sources("protect")))
     }
@@ -126,7 +228,7 @@ impl Validator<'_> {
     }
 
     fn budget(&self, node: &Node) -> Result<(BudgetSpec, Option<SourceLocation>), Diagnostic> {
-        let fields = self.fields(node, "usd tokens")?;
+        let fields = self.fields(node, BUDGET_FIELDS)?;
         let budget = BudgetSpec {
             usd: fields.read("usd", amount),
             tokens: fields.read("tokens", |node| node.integer_in(0, u64::MAX.into())),
@@ -135,7 +237,7 @@ impl Validator<'_> {
     }
 
     fn kept_snapshots(&self, node: &Node) -> Result<u32, Diagnostic> {
-        let fields = self.fields(node, "keep")?;
+        let fields = self.fields(node, SNAPSHOT_FIELDS)?;
         Ok(fields.read_or("keep", DEFAULT_KEPT_SNAPSHOTS, count))
     }
 }

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use super::field_rule::{FieldRule, integer_in};
 use crate::source::code;
 use crate::source::diagnostic::{Diagnostic, SourceFile, shown_path};
 use crate::source::finding::Finding;
@@ -42,13 +45,13 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// The fields of a mapping; those not among the `allowed` words are recorded as mistakes.
+    /// The fields of a mapping; those not among the `allowed` ones are recorded as mistakes.
     pub(super) fn fields<'n>(
         &'n self,
         node: &'n Node,
-        allowed: &str,
+        allowed: &[FieldRule],
     ) -> Result<NodeFields<'n>, Diagnostic> {
-        let allowed: Vec<&str> = allowed.split(' ').collect();
+        let allowed: Vec<&str> = allowed.iter().map(|field| field.name).collect();
         let entries = node.entries()?;
         let unknown = entries
             .iter()
@@ -190,6 +193,11 @@ pub(super) fn seconds(node: &Node) -> Result<Duration, Diagnostic> {
     }
 }
 
+/// Form of `seconds`.
+pub(super) fn seconds_form() -> Value {
+    json!({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS})
+}
+
 /// An amount of money: finite and not negative.
 pub(super) fn amount(node: &Node) -> Result<f64, Diagnostic> {
     match node.number()? {
@@ -198,12 +206,27 @@ pub(super) fn amount(node: &Node) -> Result<f64, Diagnostic> {
     }
 }
 
+/// Form of `amount`.
+pub(super) fn amount_form() -> Value {
+    json!({"type": "number", "minimum": 0})
+}
+
 /// An integer from 0.
 pub(super) fn count(node: &Node) -> Result<u32, Diagnostic> {
     node.integer_in(0, u32::MAX.into())
 }
 
+/// Form of `count`.
+pub(super) fn count_form() -> Value {
+    integer_in(0, u32::MAX.into())
+}
+
 /// An integer from 1.
 pub(super) fn positive(node: &Node) -> Result<u32, Diagnostic> {
     node.integer_in(1, u32::MAX.into())
+}
+
+/// Form of `positive`.
+pub(super) fn positive_form() -> Value {
+    integer_in(1, u32::MAX.into())
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use serde_json::{Map, Value};
 
+use crate::build::spec::schema::schema_text;
 use crate::cli::init::new_files::PlannedFile;
 use crate::regular_file::open_regular_file;
 
@@ -58,12 +59,4 @@ fn marked_schema() -> String {
     let mut marked = Map::from_iter([("$comment".to_owned(), Value::from(MARK))]);
     marked.extend(fields);
     format!("{:#}\n", Value::Object(marked))
-}
-
-/// A schema that allows every spec. To be replaced at the merge by `crate::build::spec::schema::schema_text`, which has
-/// the same signature.
-fn schema_text() -> String {
-    "{\"$schema\": \"https://json-schema.org/draft/2020-12/schema\", \"type\": \"object\", \
-     \"required\": [\"name\", \"description\"]}\n"
-        .to_owned()
 }
