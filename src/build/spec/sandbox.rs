@@ -8,6 +8,7 @@ use super::field_rule::{FieldRule, boolean, integer_in, list, mapping, nonempty_
 use super::model::{LimitsSpec, SandboxSpec};
 use super::validator::{Validator, readable};
 use crate::process::sandbox::plan::refusal;
+use crate::process::sandbox::policy::ResourceLimits;
 use crate::source::diagnostic::{Diagnostic, shown_path};
 use crate::source::node::Node;
 
@@ -39,11 +40,8 @@ const FIELDS: &[FieldRule] = &[
 ];
 
 const LIMIT_FIELDS: &[FieldRule] = &[
-    FieldRule::new(
-        "processes",
-        limit_form,
-        "Processes and threads; default: 2048.",
-    ),
+    FieldRule::new("processes", limit_form, "Processes and threads.")
+        .default(|| json!(ResourceLimits::default().processes)),
     FieldRule::new(
         "memory",
         size_form,
@@ -53,14 +51,12 @@ const LIMIT_FIELDS: &[FieldRule] = &[
     FieldRule::new(
         "disk",
         size_form,
-        "Growth of the workspace: bytes, or with KiB, MiB or GiB; default: 10 GiB.",
+        "Growth of the workspace: bytes, or with KiB, MiB or GiB.",
     )
+    .default(|| json!(ResourceLimits::default().disk))
     .examples(|| json!(["512 MiB"])),
-    FieldRule::new(
-        "files",
-        limit_form,
-        "Files in the workspace; default: 1000000.",
-    ),
+    FieldRule::new("files", limit_form, "Files in the workspace.")
+        .default(|| json!(ResourceLimits::default().files)),
 ];
 
 /// Form of `sandbox`.

@@ -101,6 +101,30 @@ pub(crate) fn mcp_python() -> Option<&'static Path> {
     folder.as_deref()
 }
 
+/// A virtual environment that has a validator of JSON Schema: made once, from PyPI, below `target/tmp`.
+pub(crate) fn jsonschema() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        install("jsonschema-4.26.0", "bin/jsonschema", |staged| {
+            quietly(
+                Command::new("/usr/bin/python3")
+                    .args(["-m", "venv"])
+                    .arg(staged),
+            ) && quietly(Command::new(staged.join("bin/python")).args([
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "jsonschema==4.26.0",
+            ]))
+        })
+    });
+    if folder.is_none() {
+        skip("jsonschema cannot be installed here (python3 -m venv, pip install jsonschema)");
+    }
+    folder.as_deref()
+}
+
 /// A folder with the official MCP packages of npm, and their reference server: made once, below `target/tmp`.
 pub(crate) fn mcp_node() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
