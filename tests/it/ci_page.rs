@@ -86,7 +86,7 @@ fn recording() -> String {
 }
 
 #[test]
-fn a_job_that_finds_the_cached_paths_resumes() {
+fn a_job_that_finds_the_cached_paths_does_not_repeat_the_run() {
     let page = page();
     let cached = Regex::new(r"(?m)^ +path: \|\n((?: {12}\S+\n)+)").unwrap();
     let cached = cached.captures(&page).unwrap();

@@ -351,6 +351,35 @@ fn spec_with(path: &str, value: &Value) -> Value {
 }
 
 #[test]
+fn defaults_and_examples_are_valid() {
+    let folder = folder();
+    let schema = schema();
+    let mut found = Vec::new();
+    fields("", &schema, &mut found);
+    let mut cases = Vec::new();
+    for (path, field) in found {
+        let reader_error = |value: &Value| {
+            let spec = spec_with(&path, value);
+            let message = error_by_reader(folder.path(), "spec.json", &spec.to_string());
+            (spec, message)
+        };
+        if path.contains("protect[]") || path.contains("files[]") {
+            continue;
+        }
+        let default = field.get("default").map(reader_error);
+        let examples = field["examples"].as_array();
+        let examples = examples.into_iter().flatten().map(reader_error);
+        for (spec, message) in examples.chain(default) {
+            let is_valid = message.as_deref().is_none_or(is_beyond_schema);
+            assert!(is_valid, "{path}: {message:?}");
+            cases.push((spec, None));
+        }
+    }
+    assert!(40 < cases.len(), "{}", cases.len());
+    compare(&cases);
+}
+
+#[test]
 fn both_agree_on_every_field_with_values_of_every_kind() {
     let values = json!([
         null, true, false, 0, -1, 1, 3, 4, 51, 1.5, 2.5, 5_000_000_000_u64, 1e30, "", " ", "x", "5", "5 GiB", "agent",

@@ -12,6 +12,9 @@ use super::validator::{NodeFields, Validator, count, count_form, seconds};
 use crate::source::diagnostic::Diagnostic;
 use crate::source::node::{Node, NodeEntry, brief};
 
+/// The one check of a spec without `checks`.
+pub(super) const DEFAULT_CHECK: &str = "pytest";
+pub(super) const DEFAULT_COMMAND: [&str; 3] = ["python3", "-m", "pytest"];
 const MAX_CHECKS: usize = 1_000;
 const MAX_RERUN: u32 = 3;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -41,8 +44,8 @@ const FIELDS: &[FieldRule] = &[
     }),
     FieldRule::new(
         "timeout",
-        || json!({"type": "number", "exclusiveMinimum": 0}),
-        "Seconds, at most 600; a larger value is clamped with a warning.",
+        timeout_form,
+        "Seconds.",
     )
     .default(|| json!(DEFAULT_TIMEOUT.as_secs())),
     FieldRule::new("env", env_form, "Additional variables; their values are texts.")
@@ -84,6 +87,13 @@ pub(super) fn checks_form() -> Value {
     });
     let check = with(mapping(FIELDS), files_need_hidden);
     with(list(check), json!({"minItems": 1, "maxItems": MAX_CHECKS}))
+}
+
+/// More than `MAX_TIMEOUT` is valid, and clamped.
+fn timeout_form() -> Value {
+    let most = MAX_TIMEOUT.as_secs();
+    let description = format!("Seconds, at most {most}; a larger value is clamped with a warning.");
+    json!({"description": description, "type": "number", "exclusiveMinimum": 0})
 }
 
 fn command_form() -> Value {
@@ -128,8 +138,8 @@ impl Validator<'_> {
 
     fn default_check(&self, tree: &Node) -> CheckSpec {
         CheckSpec {
-            name: "pytest".to_owned(),
-            command: ["python3", "-m", "pytest"].map(str::to_owned).to_vec(),
+            name: DEFAULT_CHECK.to_owned(),
+            command: DEFAULT_COMMAND.map(str::to_owned).to_vec(),
             location: self.location(tree),
             timeout: DEFAULT_TIMEOUT,
             env: BTreeMap::new(),

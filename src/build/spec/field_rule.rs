@@ -1,13 +1,14 @@
 //! The fields of a mapping as a table: the reader takes the names that it knows from it, the schema everything.
 //!
-//! A form is the JSON Schema of a value. It stands beside the function that reads the value and uses the same constants.
+//! A form is the JSON Schema of a value. It is written beside the function that reads the value, and uses
+//! the same constants.
 
 use serde_json::{Map, Value, json};
 
 /// Part of a text that no value can have: no path, argument or variable holds NUL.
 const NUL: &str = "\\u0000";
 
-/// A field: its name, what values it has, what it means.
+/// A field: its name, what values it has, what it means. A form may have a description of its own instead of `meaning`.
 #[derive(Clone, Copy)]
 pub(super) struct FieldRule {
     pub name: &'static str,
@@ -48,7 +49,7 @@ impl FieldRule {
         }
     }
 
-    /// `examples` is a list.
+    /// Examples of values, as a JSON list.
     pub(super) const fn examples(self, examples: fn() -> Value) -> FieldRule {
         FieldRule {
             examples: Some(examples),

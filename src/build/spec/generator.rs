@@ -37,7 +37,7 @@ const FIELDS: &[FieldRule] = &[
         || choice(&MODES),
         "files: the model answers with whole files. agent: it works with tools.",
     )
-    .default(|| json!(MODES[0].0)),
+    .default(default_mode),
     FieldRule::new(
         "base_url",
         base_url_form,
@@ -83,7 +83,7 @@ const FIELDS: &[FieldRule] = &[
     FieldRule::new(
         "context",
         positive_form,
-        "Context window in tokens; default: by the model's name, else 32000.",
+        "Context window in tokens; default: by the model's name.",
     ),
     FieldRule::new(
         "phase_timeout",
@@ -117,6 +117,16 @@ pub(super) fn generator_form() -> Value {
         "then": {"required": ["template"], "properties": {"mode": {"not": {"const": "agent"}}}},
     });
     with(mapping(FIELDS), of_template)
+}
+
+fn default_mode() -> Value {
+    let default = GeneratorSpec::default().mode;
+    let mut modes = MODES.iter();
+    json!(
+        modes
+            .find(|(_, mode)| *mode == default)
+            .map(|(name, _)| name)
+    )
 }
 
 /// Form of `base_url`.

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::field_rule::{FieldRule, boolean, integer_in, list, mapping, nonempty_text};
+use super::field_rule::{FieldRule, boolean, integer_in, list, mapping, nonempty_text, with};
 use super::model::{LimitsSpec, SandboxSpec};
 use super::validator::{Validator, readable};
 use crate::process::sandbox::plan::refusal;
@@ -75,8 +75,11 @@ fn limit_form() -> Value {
 /// Form of `size`.
 fn size_form() -> Value {
     let units = UNITS.map(|(unit, _)| unit).join("|");
-    let text = json!({"type": "string", "pattern": format!(r"^0*[1-9][0-9]*(\s*({units}))?$")});
-    json!({"anyOf": [limit_form(), text]})
+    let digits = format!(r"^0*[1-9][0-9]*(\s*({units}))?$");
+    with(
+        limit_form(),
+        json!({"type": ["integer", "string"], "pattern": digits}),
+    )
 }
 
 impl Validator<'_> {

@@ -6,10 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::checks::checks_form;
-use super::field_rule::{FieldRule, boolean, choice, integer, integer_in, mapping, nonempty_text};
+use super::checks::{DEFAULT_CHECK, DEFAULT_COMMAND, checks_form};
+use super::field_rule::{
+    FieldRule, boolean, choice, integer, integer_in, mapping, nonempty_text, with,
+};
 use super::generator::generator_form;
 use super::model::{BudgetSpec, InputSource, MAX_RETRIES_CEILING, OnTimeout, Spec};
 use super::sandbox::sandbox_form;
@@ -44,8 +46,9 @@ pub(super) const FIELDS: &[FieldRule] = &[
     FieldRule::new(
         "checks",
         checks_form,
-        "Commands that decide. All run, in this order; all must pass. Without this field: python3 -m pytest.",
-    ),
+        "Commands that decide. All run, in this order; all must pass.",
+    )
+    .default(|| json!([{"name": DEFAULT_CHECK, "command": DEFAULT_COMMAND}])),
     FieldRule::new(
         "on_timeout",
         || choice(&ON_TIMEOUT),
@@ -54,8 +57,8 @@ pub(super) const FIELDS: &[FieldRule] = &[
     .default(|| json!(ON_TIMEOUT[0].0)),
     FieldRule::new(
         "max_retries",
-        integer,
-        "How often the model may patch, 1 to 50; other numbers are clamped with a warning.",
+        max_retries_form,
+        "How often the model may patch.",
     )
     .default(|| json!(DEFAULT_MAX_RETRIES)),
     FieldRule::new("generator", generator_form, "The model that writes the code."),
@@ -84,6 +87,13 @@ pub(super) const FIELDS: &[FieldRule] = &[
         "How attempts are kept.",
     ),
 ];
+
+fn max_retries_form() -> Value {
+    let description = format!(
+        "How often the model may patch, 1 to {MAX_RETRIES_CEILING}; other numbers are clamped with a warning."
+    );
+    with(integer(), json!({"description": description}))
+}
 
 const WORKSPACE_FIELDS: &[FieldRule] = &[
     FieldRule::new(
