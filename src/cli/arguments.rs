@@ -88,6 +88,8 @@ pub(super) enum CliCommand {
     },
     /// Show what changed as a patch for `git apply`: what was taken in against workspace/, or between attempts
     Diff(DiffArguments),
+    /// Write a report of a run: HTML, Markdown, JSON or JUnit, from its log
+    Report(ReportArguments),
     /// Bring an attempt back into workspace/; what is there is kept first
     Restore {
         /// Number of the attempt
@@ -314,6 +316,33 @@ pub(super) struct DiffArguments {
     /// Show how much of each file changed
     #[arg(long)]
     pub stat: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReportArguments {
+    /// Run id, its beginning, or the path of a log [default: the run in this root, else the newest log]
+    #[arg(value_name = "RUN")]
+    pub run: Option<String>,
+    /// Where the report is written; -: stdout [default: beside the log, and its path is printed]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Form of the report
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+}
+
+/// The forms of a report.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum ReportFormat {
+    /// One page for a browser.
+    #[default]
+    Html,
+    /// Markdown for a pull request.
+    Md,
+    /// All data, for programs.
+    Json,
+    /// JUnit XML for CI.
+    Junit,
 }
 
 #[derive(Debug, Args)]

@@ -85,6 +85,19 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "report",
+        &[
+            (
+                "orchestrator report",
+                "write a page about the run in this directory, and print its path",
+            ),
+            (
+                "orchestrator report 6c1f --format md -o -",
+                "print an older run as Markdown, for a pull request",
+            ),
+        ],
+    ),
+    (
         "attempts",
         &[
             ("orchestrator attempts", "of the run in this directory"),

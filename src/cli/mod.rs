@@ -1,6 +1,6 @@
 //! The command line: arguments and environment become plain data here; results are printed here.
 //!
-//! One file or folder per command (`init`, `doctor`, `run`, `watch`, `status`, `runs`, `apply`, `reset`, `serve`, `lint`,
+//! One file or folder per command (`init`, `doctor`, `run`, `watch`, `status`, `runs`, `report`, `apply`, `reset`, `serve`, `lint`,
 //! `schema`, `diagram`, `completions`, `man`). `arguments` has the flags, `command` the whole command line with its `examples`, `env`
 //! reads the environment. Of a run, `run_config` has the settings, `decision` whether it is new, resumed or over, `wiring`
 //! builds it, `outcome` is its result.
@@ -30,6 +30,7 @@ mod output;
 mod paths;
 mod programs;
 mod quick_program;
+mod report;
 mod reset;
 mod restore;
 mod resume_command;
@@ -109,6 +110,7 @@ fn dispatch(argv: &[OsString], commit: &str) -> u8 {
             Ok(()) => 0,
             Err(error) => print_error(&error),
         },
+        CliCommand::Report(arguments) => print_result(report::main(&env, &arguments)),
         CliCommand::Runs { json } => print_result(runs::main(&env, json)),
         CliCommand::Reset => print_result(reset::main(&env)),
         CliCommand::Apply { check } => apply::main(&env, check),

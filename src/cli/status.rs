@@ -236,7 +236,7 @@ fn tests(checks: &[CheckResult]) -> Option<String> {
 }
 
 /// The command that goes on, of the run that `state.json` is of.
-fn next_command(run: &KnownRun, env: &CliEnv) -> Option<String> {
+pub(super) fn next_command(run: &KnownRun, env: &CliEnv) -> Option<String> {
     if !run.is_current || matches!(run.status, RunStatus::Running(_)) {
         return None;
     }

@@ -76,6 +76,7 @@ mod protected_files;
 mod redaction;
 mod refused_answers;
 mod replay;
+mod report;
 mod rerun_after_success;
 mod resource_limits;
 mod resume;

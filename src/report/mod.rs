@@ -1,0 +1,18 @@
+//! The report of a run: reads its log, and writes HTML, Markdown, JSON and JUnit.
+//!
+//! `model.rs` has the data, which are also the JSON format; `log_fold.rs` makes them of the lines of a log, `changes.rs` adds
+//! what the kept snapshots say. `html/`, `markdown.rs` and `junit.rs` render them. Where a report is written, and which run is
+//! meant, is left to `cli`.
+
+pub(crate) mod changes;
+mod exchanges;
+pub(crate) mod foreign;
+mod html;
+mod junit;
+pub(crate) mod log_fold;
+mod markdown;
+pub(crate) mod model;
+
+pub(crate) use self::html::page;
+pub(crate) use self::junit::junit_xml;
+pub(crate) use self::markdown::markdown;
