@@ -102,7 +102,7 @@ fn facts(page: &mut HtmlWriter, report: &RunReport) {
 pub(super) fn next(page: &mut HtmlWriter, report: &RunReport) {
     page.raw("<section aria-labelledby=\"next\"><h2 id=\"next\">How to continue</h2>\n");
     if report.next.is_empty() {
-        page.raw("<p>Nothing is left to do.</p>\n");
+        page.raw("<p>No command is known: the run is over, or its root is not here.</p>\n");
     }
     for next in &report.next {
         page.raw("<p>");
