@@ -18,5 +18,5 @@ pub(crate) fn split_front_matter(text: &str) -> Result<(&str, &str), Diagnostic>
         end += line.len();
     }
     let message = "the front matter is not closed by a line `---`";
-    Err(Diagnostic::new(0..3, message))
+    Err(Diagnostic::new(0..3, message).with_help("write a line `---` below the last field"))
 }

@@ -10,9 +10,11 @@ use crate::text::shorten::cut_chars;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
-    /// In bytes; of a list or mapping its first byte.
+    /// In bytes.
     pub span: Range<usize>,
     pub value: NodeValue,
+    /// As it is written, of numbers, booleans and null.
+    pub spelled: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -73,8 +75,11 @@ impl Node {
                 Err(self.mistake("text with a NUL character"))
             }
             NodeValue::Text(text) => Ok(text),
-            NodeValue::Bool(_) | NodeValue::Integer(_) | NodeValue::Float(_) => {
-                Err(self.expected("text").with_help("quotes make it text"))
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Integer(_) | NodeValue::Float(_)
+                if !self.spelled.is_empty() && !self.spelled.starts_with(':') =>
+            {
+                let help = format!("quotes make it text: \"{}\"", brief(&self.spelled));
+                Err(self.expected("text").with_help(help))
             }
             _ => Err(self.expected("text")),
         }
@@ -91,6 +96,15 @@ impl Node {
     pub(crate) fn boolean(&self) -> Result<bool, Diagnostic> {
         match self.value {
             NodeValue::Bool(value) => Ok(value),
+            NodeValue::Text(ref text) => Err(match text.to_lowercase().as_str() {
+                "yes" | "on" | "y" | "true" => {
+                    self.expected("true or false").with_help("write `true`")
+                }
+                "no" | "off" | "n" | "false" => {
+                    self.expected("true or false").with_help("write `false`")
+                }
+                _ => self.expected("true or false"),
+            }),
             _ => Err(self.expected("true or false")),
         }
     }
@@ -99,7 +113,7 @@ impl Node {
     pub(crate) fn integer(&self) -> Result<i128, Diagnostic> {
         match self.value {
             NodeValue::Integer(number) => Ok(number),
-            _ => Err(self.expected("a whole number")),
+            _ => Err(self.without_quotes(self.expected("a whole number"))),
         }
     }
 
@@ -124,13 +138,18 @@ impl Node {
         match self.value {
             NodeValue::Integer(number) => Ok(number as f64),
             NodeValue::Float(number) if number.is_finite() => Ok(number),
-            _ => Err(self.expected("a number")),
+            _ => Err(self.without_quotes(self.expected("a number"))),
         }
     }
 
     pub(crate) fn list(&self) -> Result<&[Node], Diagnostic> {
         match &self.value {
             NodeValue::List(items) => Ok(items),
+            NodeValue::Text(text) => Err(with_dash(self.expected("a list"), text)),
+            NodeValue::Map(entries) => {
+                let first = entries.first().map_or("", |entry| entry.key.as_str());
+                Err(with_dash(self.expected("a list"), first))
+            }
             _ => Err(self.expected("a list")),
         }
     }
@@ -146,6 +165,7 @@ impl Node {
     pub(crate) fn entries(&self) -> Result<&[NodeEntry], Diagnostic> {
         match &self.value {
             NodeValue::Map(entries) => Ok(entries),
+            NodeValue::Text(text) => Err(with_colon(self.expected("a mapping of fields"), text)),
             _ => Err(self.expected("a mapping of fields")),
         }
     }
@@ -164,12 +184,21 @@ impl Node {
         Err(unknown_name(what, &self.span, word, &names))
     }
 
+    /// A number that is in quotes is written without them.
+    fn without_quotes(&self, mistake: Diagnostic) -> Diagnostic {
+        match &self.value {
+            NodeValue::Text(text) if text.trim().parse::<f64>().is_ok_and(f64::is_finite) => {
+                mistake.with_help(format!("without quotes: {}", text.trim()))
+            }
+            _ => mistake,
+        }
+    }
+
     fn expected(&self, what: &str) -> Diagnostic {
         let found = match &self.value {
             NodeValue::Null => "nothing".to_owned(),
             NodeValue::Bool(value) => value.to_string(),
-            NodeValue::Integer(number) => number.to_string(),
-            NodeValue::Float(number) => format!("{number:?}"),
+            NodeValue::Integer(_) | NodeValue::Float(_) => brief(&self.spelled),
             NodeValue::Text(text) => format!("the text \"{}\"", brief(text)),
             NodeValue::List(_) => "a list".to_owned(),
             NodeValue::Map(_) => "a mapping".to_owned(),
@@ -193,6 +222,32 @@ impl NodeValue {
     }
 }
 
+/// Says that a list item needs a blank after its dash.
+fn with_dash(mistake: Diagnostic, text: &str) -> Diagnostic {
+    let item = text
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.strip_prefix('-'));
+    match item.filter(|item| !item.is_empty()) {
+        Some(item) => mistake.with_help(format!("a blank after the dash: `- {}`", brief(item))),
+        None => mistake,
+    }
+}
+
+/// Says that a field needs a blank after its colon.
+fn with_colon(mistake: Diagnostic, text: &str) -> Diagnostic {
+    match text.split_once(':') {
+        Some((key, value)) if !key.contains(' ') && !value.is_empty() => {
+            mistake.with_help(format!(
+                "a blank after the colon: `{}: {}`",
+                brief(key),
+                brief(value)
+            ))
+        }
+        _ => mistake,
+    }
+}
+
 fn field_path(name: String, inner: &str) -> String {
     match inner.is_empty() || inner.starts_with('[') {
         true => name + inner,
@@ -207,6 +262,16 @@ pub(crate) fn unknown_name(
     word: &str,
     allowed: &[&str],
 ) -> Diagnostic {
+    if let Some((key, value)) = word
+        .split_once(':')
+        .filter(|(key, _)| allowed.contains(key))
+    {
+        let mistake = Diagnostic::new(span.clone(), format!("unknown {what} `{}`", brief(word)));
+        return mistake.with_help(format!(
+            "a blank after the colon: `{key}: {}`",
+            brief(value)
+        ));
+    }
     let guess = similar_name(word, allowed)
         .map_or(String::new(), |name| format!("did you mean `{name}`? "));
     Diagnostic::new(span.clone(), format!("unknown {what} `{}`", brief(word)))

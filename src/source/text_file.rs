@@ -42,14 +42,21 @@ pub(crate) fn decode_lossy(path: &Path, bytes: &[u8]) -> (SourceFile, Option<Dia
     };
     let not_text = str::from_utf8(bytes).err().map(|error| {
         let at = error.valid_up_to();
-        Diagnostic::new(at..at, "this byte is not UTF-8")
+        let is_utf16 = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
+        let message = match is_utf16 {
+            true => "this byte is not UTF-8: the file is UTF-16",
+            false => "this byte is not UTF-8",
+        };
+        let help = format!(
+            "save the file as UTF-8: `iconv -f {} -t UTF-8 OLD > NEW`",
+            if is_utf16 { "UTF-16" } else { "LATIN1" }
+        );
+        Diagnostic::new(at..at + '\u{fffd}'.len_utf8(), message).with_help(help)
     });
     let nul = || {
         let at = source.text.find('\0')?;
-        Some(Diagnostic::new(
-            at..at,
-            "a NUL character: this is not a text file",
-        ))
+        let mistake = Diagnostic::new(at..at + 1, "a NUL character: this is not a text file");
+        Some(mistake.with_help("save it as text in UTF-8"))
     };
     let mistake = not_text.or_else(nul);
     (source, mistake)

@@ -4,38 +4,145 @@
 //! unknown tags, duplicate keys and second documents are refused. Nesting, nodes and what aliases expand to are
 //! bounded, so that a small file cannot become a large tree.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_yaml::{Location, MessageFormatter, Options, Spanned, UserMessageFormatter};
+use serde_yaml::{
+    DuplicateKeyPolicy, Location, MessageFormatter, Options, Spanned, UserMessageFormatter,
+};
 
 use super::diagnostic::Diagnostic;
+use super::json_mistake::json_mistake;
 use super::node::{Node, NodeEntry, NodeValue, brief};
+use super::yaml_mistake::{SyntaxMistake, explain};
 
 const MAX_DEPTH: usize = 32;
 const MAX_NODES: usize = 100_000;
 const MAX_ALIASES: usize = 1_000;
 const MAX_TEXT_BYTES: usize = 8 << 20;
 
-/// The tree of a YAML document; an empty one is `Null`.
-pub(crate) fn parse_yaml(text: &str) -> Result<Node, Diagnostic> {
-    let mut tree: Node = serde_yaml::from_str_with_options(text, options())
-        .map_err(|error| yaml_mistake(text, &error))?;
-    restore_large_integers(text, &mut tree);
-    Ok(tree)
+/// How many mistakes of syntax are found in one text.
+const MAX_MISTAKES: usize = 20;
+
+/// A text as far as it can be read.
+#[derive(Debug, Default)]
+pub(crate) struct ParsedText {
+    /// Of an empty document `Null`; `None` if the text cannot be read even without its mistakes.
+    pub tree: Option<Node>,
+    /// Mistakes of syntax.
+    pub mistakes: Vec<Diagnostic>,
+    /// Parts that were left out, with a mistake for each.
+    repaired: Vec<Range<usize>>,
 }
 
-/// The tree of a JSON text.
-pub(crate) fn parse_json(text: &str) -> Result<Node, Diagnostic> {
-    match serde_json::from_str::<serde_json::Value>(text) {
-        Ok(_) => parse_yaml(text),
-        Err(error) => Err(json_mistake(text, &error)),
+impl ParsedText {
+    /// A text of which nothing can be read.
+    pub(crate) fn unreadable(mistake: Diagnostic) -> ParsedText {
+        ParsedText {
+            mistakes: vec![mistake],
+            ..ParsedText::default()
+        }
+    }
+
+    /// Whether a place in the tree is the user's, not that of a repair.
+    pub(crate) fn is_original(&self, span: &Range<usize>) -> bool {
+        let mut repaired = self.repaired.iter();
+        !repaired.any(|part| part.start <= span.start && span.start <= part.end)
     }
 }
 
-fn options() -> Options {
+/// Reads a YAML document, with all its mistakes as far as values with a mistake can be left out.
+pub(crate) fn parse_yaml(text: &str) -> ParsedText {
+    let mut parsed = ParsedText::default();
+    let mut readable = text.to_owned();
+    for _ in 0..MAX_MISTAKES {
+        let error = match read_tree(&readable, DuplicateKeyPolicy::Error) {
+            Ok(tree) => {
+                parsed.tree = Some(tree);
+                return parsed;
+            }
+            Err(error) => error,
+        };
+        if let serde_yaml::Error::DuplicateMappingKey { .. } = error {
+            parsed.take_duplicates(&readable, yaml_mistake(&readable, &error).diagnostic);
+            return parsed;
+        }
+        let SyntaxMistake { diagnostic, repair } = yaml_mistake(&readable, &error);
+        parsed.mistakes.push(diagnostic);
+        let Some(repair) = repair.filter(|repair| repair.text.len() == repair.span.len()) else {
+            return parsed;
+        };
+        readable.replace_range(repair.span.clone(), &repair.text);
+        parsed.repaired.push(repair.span);
+    }
+    parsed
+}
+
+impl ParsedText {
+    /// Reads a text in which keys are written twice.
+    fn take_duplicates(&mut self, text: &str, first: Diagnostic) {
+        self.tree = read_tree(text, DuplicateKeyPolicy::LastWins).ok();
+        let mut found = Vec::new();
+        if let Some(tree) = &self.tree {
+            duplicates(text, tree, &mut found);
+        }
+        if found.is_empty() {
+            found.push(first);
+        }
+        self.mistakes.extend(found);
+    }
+}
+
+fn read_tree(text: &str, policy: DuplicateKeyPolicy) -> Result<Node, serde_yaml::Error> {
+    let mut tree: Node = serde_yaml::from_str_with_options(text, options(policy))?;
+    complete(text, &mut tree);
+    Ok(tree)
+}
+
+/// The keys that a mapping has already.
+fn duplicates(text: &str, node: &Node, found: &mut Vec<Diagnostic>) {
+    match &node.value {
+        NodeValue::List(items) => items.iter().for_each(|item| duplicates(text, item, found)),
+        NodeValue::Map(entries) => {
+            let mut known: HashMap<&str, &Range<usize>> = HashMap::new();
+            for NodeEntry {
+                key,
+                key_span,
+                value,
+            } in entries
+            {
+                match known.get(key.as_str()) {
+                    Some(first) => found.push(duplicate_key(text, key, key_span, first)),
+                    None => _ = known.insert(key, key_span),
+                }
+                duplicates(text, value, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn duplicate_key(text: &str, key: &str, span: &Range<usize>, first: &Range<usize>) -> Diagnostic {
+    let line = |at: usize| memchr::memchr_iter(b'\n', &text.as_bytes()[..at]).count() + 1;
+    let (key, above, own) = (brief(key), line(first.start), line(span.start));
+    let message = format!("duplicate key `{key}`: it is on line {above} already");
+    Diagnostic::new(span.clone(), message).with_help(format!(
+        "keep one `{key}: …`, that of line {above} or of line {own}"
+    ))
+}
+
+/// Reads a JSON text.
+pub(crate) fn parse_json(text: &str) -> ParsedText {
+    match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(_) => parse_yaml(text),
+        Err(error) => ParsedText::unreadable(json_mistake(text, &error)),
+    }
+}
+
+fn options(policy: DuplicateKeyPolicy) -> Options {
     serde_yaml::options! {
         budget: serde_yaml::budget! {
             max_depth: MAX_DEPTH,
@@ -47,13 +154,14 @@ fn options() -> Options {
         alias_limits: serde_yaml::alias_limits! { max_total_replayed_events: MAX_NODES },
         // Kept comments would be refused where there are more than 32 in a row.
         emit_comments: false,
+        duplicate_keys: policy,
         strict_booleans: true,
         reject_unsupported_tags: true,
         with_snippet: false,
     }
 }
 
-fn yaml_mistake(text: &str, error: &serde_yaml::Error) -> Diagnostic {
+fn yaml_mistake(text: &str, error: &serde_yaml::Error) -> SyntaxMistake {
     let span = error
         .location()
         .map_or(0..0, |location| match bytes(location) {
@@ -66,34 +174,68 @@ fn yaml_mistake(text: &str, error: &serde_yaml::Error) -> Diagnostic {
                 at..at
             }
         });
-    Diagnostic::new(span, UserMessageFormatter.format_message(error))
-}
-
-fn json_mistake(text: &str, error: &serde_json::Error) -> Diagnostic {
-    let lines = text.split_inclusive('\n').map(str::len);
-    let line_start: usize = lines.take(error.line().saturating_sub(1)).sum();
-    let at = line_start + error.column().saturating_sub(1);
-    let message = error.to_string();
-    let what = message
-        .rsplit_once(" at line ")
-        .map_or(message.as_str(), |(what, _)| what);
-    Diagnostic::new(at..at, format!("this is not JSON: {}", brief(what)))
-}
-
-/// Integers beyond 64 bits arrive as floats; the text has their digits.
-fn restore_large_integers(text: &str, node: &mut Node) {
-    match &mut node.value {
-        NodeValue::Float(_) => {
-            let spelled = text.get(node.span.clone()).and_then(NodeValue::decimal);
-            node.value = spelled.unwrap_or_else(|| node.value.clone());
+    let message = UserMessageFormatter.format_message(error).into_owned();
+    let plain = |message: String, help: &str| SyntaxMistake {
+        diagnostic: Diagnostic::new(span.clone(), message).with_help(help),
+        repair: None,
+    };
+    match error {
+        serde_yaml::Error::MultipleDocuments { .. } => plain(
+            "a second document begins here, and a file has one".to_owned(),
+            "remove the line `---` or `...` above, or what follows it",
+        ),
+        serde_yaml::Error::UnsupportedTag { .. } => {
+            plain(message, "quote text that begins with `!`: `\"!…\"`")
         }
-        NodeValue::List(items) => items
-            .iter_mut()
-            .for_each(|item| restore_large_integers(text, item)),
-        NodeValue::Map(entries) => entries
-            .iter_mut()
-            .for_each(|entry| restore_large_integers(text, &mut entry.value)),
-        _ => {}
+        serde_yaml::Error::Budget { .. } => plain(message, "make the file smaller"),
+        _ => explain(text, span.start, message),
+    }
+}
+
+/// Adds what only the text says: how a value is spelled, where a list or mapping ends. Integers beyond 64 bits arrive as
+/// floats; the text has their digits.
+fn complete(text: &str, node: &mut Node) {
+    let spelled = text.get(node.span.clone()).unwrap_or_default();
+    match &mut node.value {
+        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Integer(_) => {
+            node.spelled = spelled.to_owned();
+        }
+        NodeValue::Float(_) => {
+            node.value = NodeValue::decimal(spelled).unwrap_or_else(|| node.value.clone());
+            node.spelled = spelled.to_owned();
+        }
+        NodeValue::Text(_) => {}
+        NodeValue::List(items) => {
+            items.iter_mut().for_each(|item| complete(text, item));
+            let end = items.iter().map(|item| item.span.end).max();
+            node.span.end = collection_end(text, &node.span, end);
+        }
+        NodeValue::Map(entries) => {
+            entries
+                .iter_mut()
+                .for_each(|entry| complete(text, &mut entry.value));
+            let ends = entries
+                .iter()
+                .map(|entry| entry.value.span.end.max(entry.key_span.end));
+            node.span.end = collection_end(text, &node.span, ends.max());
+        }
+    }
+}
+
+/// Where a list or mapping ends, whose last part ends at `inner`.
+fn collection_end(text: &str, span: &Range<usize>, inner: Option<usize>) -> usize {
+    // What an alias brings can be elsewhere.
+    let inner = inner.filter(|end| span.end <= *end).unwrap_or(span.end);
+    let closing = match text.as_bytes().get(span.start) {
+        Some(b'[') => ']',
+        Some(b'{') => '}',
+        _ => return inner,
+    };
+    let rest = text.get(inner..).unwrap_or_default();
+    let between = rest.trim_start_matches([' ', '\t', '\r', '\n', ',']);
+    match between.starts_with(closing) {
+        true => inner + (rest.len() - between.len()) + 1,
+        false => inner,
     }
 }
 
@@ -108,7 +250,12 @@ impl<'de> Deserialize<'de> for Node {
         let Spanned { value, defined, .. } = Spanned::deserialize(deserializer)?;
         // What an alias or a merge brings is shown where it is written, not where it is used.
         let span = bytes(defined).unwrap_or_default();
-        Ok(Node { span, value })
+        let spelled = String::new();
+        Ok(Node {
+            span,
+            value,
+            spelled,
+        })
     }
 }
 
@@ -226,7 +373,8 @@ mod tests {
         fn json_is_read_like_serde_json_reads_it(expected in any_json()) {
             for text in [expected.to_string(), serde_json::to_string_pretty(&expected).unwrap()] {
                 for text in [text.replace("\n  ", "\n\t"), text] {
-                    let tree = parse_json(&text).unwrap_or_else(|mistake| panic!("{text}\n{mistake:?}"));
+                    let parsed = parse_json(&text);
+                    let tree = parsed.tree.unwrap_or_else(|| panic!("{text}\n{:?}", parsed.mistakes));
                     prop_assert_eq!(value(&text, &tree), expected.clone(), "{}", text);
                 }
             }

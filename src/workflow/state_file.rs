@@ -129,8 +129,11 @@ impl StateReader<'_> {
             Ok(parts) => parts,
             Err(mistake) => return self.refuse(&mistake),
         };
-        let state = parse_yaml(front_matter).map(|tree| self.fields(&tree));
-        let state = self.accept(state).flatten();
+        let parsed = parse_yaml(front_matter);
+        for mistake in &parsed.mistakes {
+            self.refuse::<()>(mistake);
+        }
+        let state = parsed.tree.as_ref().and_then(|tree| self.fields(tree));
         if prompt.trim().is_empty() {
             let message = "there is no prompt: nothing to ask the model";
             self.findings

@@ -10,7 +10,7 @@ use super::model::{CheckSpec, WritableDir};
 use super::sources::{safe_path, safe_path_form, sources_form};
 use super::validator::{NodeFields, Validator, count, count_form, seconds};
 use crate::source::diagnostic::Diagnostic;
-use crate::source::node::{Node, NodeEntry, brief};
+use crate::source::node::{Node, NodeEntry, NodeValue, brief};
 
 /// The one check of a spec without `checks`.
 pub(super) const DEFAULT_CHECK: &str = "pytest";
@@ -126,7 +126,12 @@ impl Validator<'_> {
     }
 
     fn checks(&self, node: &Node) -> Result<Vec<CheckSpec>, Diagnostic> {
-        let items = node.list_of_at_most(MAX_CHECKS, "checks")?;
+        let items = node
+            .list_of_at_most(MAX_CHECKS, "checks")
+            .map_err(|mistake| match (&mistake.help, checks_help(node)) {
+                (None, Some(help)) => mistake.with_help(help),
+                _ => mistake,
+            })?;
         if items.is_empty() {
             return Err(node
                 .mistake("there must be at least one check")
@@ -152,7 +157,14 @@ impl Validator<'_> {
     }
 
     fn check(&self, number: usize, node: &Node) -> Result<CheckSpec, Diagnostic> {
-        let fields = self.fields(node, FIELDS)?;
+        let fields = self
+            .fields(node, FIELDS)
+            .map_err(|mistake| match &node.value {
+                NodeValue::Text(line) => {
+                    mistake.with_help(format!("write `{}`", command_list(line)))
+                }
+                _ => mistake,
+            })?;
         let command = fields.get("command").unwrap_or(node);
         let program = command.list().ok().and_then(<[Node]>::first);
         Ok(CheckSpec {
@@ -190,7 +202,7 @@ impl Validator<'_> {
     fn command(&self, node: &Node) -> Result<Vec<String>, Diagnostic> {
         let items = node
             .list()
-            .map_err(|mistake| mistake.with_help(SHELL_HELP))?;
+            .map_err(|mistake| mistake.with_help(command_help(node)))?;
         let Some(program) = items.first() else {
             return Err(node.mistake("must not be empty"));
         };
@@ -205,7 +217,9 @@ impl Validator<'_> {
     }
 
     fn timeout(&self, node: &Node) -> Result<Duration, Diagnostic> {
-        let asked = node.number()?;
+        let Ok(asked) = node.number() else {
+            return seconds(node);
+        };
         if asked < MAX_TIMEOUT.as_secs_f64() {
             return seconds(node);
         }
@@ -223,6 +237,53 @@ impl Validator<'_> {
             })
         };
         Ok(self.each(node.list()?, folder))
+    }
+}
+
+/// The list of words of a command that is written as one text.
+fn command_help(node: &Node) -> String {
+    match &node.value {
+        NodeValue::Text(line) => format!("a list, not a shell line: `{}`", command_list(line)),
+        _ => SHELL_HELP.to_owned(),
+    }
+}
+
+fn command_list(line: &str) -> String {
+    let needs_shell = line.contains(|c: char| SHELL_OPERATORS.contains(c) || "$*`".contains(c));
+    let words = shlex::split(line).filter(|_| !needs_shell);
+    let words = words.unwrap_or_else(|| ["sh", "-c", line].map(str::to_owned).to_vec());
+    let words: Vec<String> = words.iter().map(|word| flow_word(&brief(word))).collect();
+    format!("command: [{}]", words.join(", "))
+}
+
+/// Checks that are written as a mapping, as a list.
+fn checks_help(node: &Node) -> Option<String> {
+    let NodeValue::Map(entries) = &node.value else {
+        return None;
+    };
+    let first = entries.first()?;
+    let help = match FIELDS.split(' ').any(|field| field == first.key) {
+        true => "a dash before the first field of each check: `- command: [make, test]`".to_owned(),
+        false => format!(
+            "a list of checks: `- name: {}`, and its fields below the name",
+            flow_word(&brief(&first.key))
+        ),
+    };
+    Some(help)
+}
+
+/// A word as an item of a list in brackets.
+fn flow_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./+=@%-".contains(c);
+    let is_text = word
+        .starts_with(|c: char| c.is_ascii_alphabetic() || "_./".contains(c) && word != ".")
+        || (word.starts_with('-')
+            && 1 < word.len()
+            && !word[1..].starts_with(|c: char| c.is_ascii_digit()));
+    let is_reserved = matches!(word, "true" | "false" | "null");
+    match is_text && word.chars().all(is_plain) && !is_reserved {
+        true => word.to_owned(),
+        false => serde_json::Value::from(word).to_string(),
     }
 }
 

@@ -8,6 +8,7 @@
 mod checks;
 mod collect;
 mod copy_filter;
+mod examples;
 mod exclusions;
 mod field_rule;
 mod generator;

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
+use super::examples::example_of;
 use super::model::Spec;
 use super::validate::{MarkdownBody, validate};
 use crate::error::Error;
@@ -15,7 +16,7 @@ use crate::source::finding::{FindingLevel, FindingList};
 use crate::source::front_matter::split_front_matter;
 use crate::source::node::{Node, NodeValue};
 use crate::source::text_file::{decode, load};
-use crate::source::yaml::{parse_json, parse_yaml};
+use crate::source::yaml::{ParsedText, parse_json, parse_yaml};
 
 /// Reads and validates the spec in `path`, which is shown in messages as it was given.
 ///
@@ -37,53 +38,86 @@ pub fn parse_spec(
     home: Option<&Path>,
 ) -> Result<Spec, Error> {
     let source = Arc::new(decode(path, bytes)?);
-    let syntax = |mistake| source.error(code::SYNTAX, &mistake);
-    let (tree, markdown) = parse(path, &source.text).map_err(syntax)?;
-    validate(source.clone(), file, home, &tree, markdown)
-        .map_err(|mistakes| error(&source, &tree, mistakes))
+    let (parsed, markdown) = parse(path, &source.text);
+    let Some(tree) = &parsed.tree else {
+        return Err(error(&source, &parsed, Vec::new()));
+    };
+    match validate(source.clone(), file, home, tree, markdown) {
+        Ok(spec) if parsed.mistakes.is_empty() => Ok(spec),
+        result => Err(error(&source, &parsed, result.err().unwrap_or_default())),
+    }
 }
 
-/// The mistakes in the order of the text, each with the name of its field.
-fn error(source: &SourceFile, tree: &Node, mut mistakes: Vec<Diagnostic>) -> Error {
-    mistakes.sort_by_key(|mistake| mistake.span.start);
+/// The mistakes in the order of the text, those of fields with the name of the field and an example.
+fn error(source: &SourceFile, parsed: &ParsedText, mistakes: Vec<Diagnostic>) -> Error {
+    let syntax = parsed.mistakes.iter().cloned();
+    let fields = mistakes
+        .into_iter()
+        .filter(|mistake| parsed.is_original(&mistake.span))
+        .map(|mistake| (code::FIELD, in_field(parsed.tree.as_ref(), mistake)));
+    let mut all: Vec<_> = syntax
+        .map(|mistake| (code::SYNTAX, mistake))
+        .chain(fields)
+        .collect();
+    all.sort_by_key(|(_, mistake)| mistake.span.start);
     let mut findings = FindingList::new(source);
-    for mistake in mistakes {
-        let named = match tree.field_at(mistake.span.start) {
-            Some(field) if !field.is_empty() => Diagnostic {
-                message: format!("`{field}`: {}", mistake.message),
-                ..mistake
-            },
-            _ => mistake,
-        };
-        findings.add(FindingLevel::Error, code::FIELD, &named);
+    for (code, mistake) in all {
+        findings.add(FindingLevel::Error, code, &mistake);
     }
     Error::Findings(findings.into_vec())
 }
 
-fn parse(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>), Diagnostic> {
-    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
-    match extension.to_str() {
-        Some("json") => Ok((parse_json(text)?, None)),
-        Some("md" | "markdown") => parse_markdown(path, text),
-        _ => Ok((parse_yaml(text)?, None)),
+fn in_field(tree: Option<&Node>, mistake: Diagnostic) -> Diagnostic {
+    let field = tree.and_then(|tree| tree.field_at(mistake.span.start));
+    let Some(field) = field.filter(|field| !field.is_empty()) else {
+        return mistake;
+    };
+    let help = mistake
+        .help
+        .or_else(|| example_of(&field).map(|example| format!("for example `{example}`")));
+    Diagnostic {
+        message: format!("`{field}`: {}", mistake.message),
+        help,
+        ..mistake
     }
 }
 
-fn parse_markdown(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>), Diagnostic> {
-    let (front_matter, description) = split_front_matter(text)?;
-    let mut tree = parse_yaml(front_matter)?;
-    if tree.value == NodeValue::Null {
+fn parse(path: &Path, text: &str) -> (ParsedText, Option<MarkdownBody>) {
+    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+    match extension.to_str() {
+        Some("json") => (parse_json(text), None),
+        Some("md" | "markdown") => parse_markdown(path, text),
+        _ => (parse_yaml(text), None),
+    }
+}
+
+fn parse_markdown(path: &Path, text: &str) -> (ParsedText, Option<MarkdownBody>) {
+    let (front_matter, description) = match split_front_matter(text) {
+        Ok(parts) => parts,
+        Err(mistake) => {
+            return (ParsedText::unreadable(mistake), None);
+        }
+    };
+    let mut parsed = parse_yaml(front_matter);
+    if let Some(tree) = parsed
+        .tree
+        .as_mut()
+        .filter(|tree| tree.value == NodeValue::Null)
+    {
         tree.value = NodeValue::Map(Vec::new());
     }
     if description.trim().is_empty() {
         let end = front_matter.len();
         let message = "there is no text that describes what to build";
-        return Err(Diagnostic::new(end..end, message));
+        let help = "write what to build below the front matter";
+        parsed
+            .mistakes
+            .push(Diagnostic::new(end..end, message).with_help(help));
     }
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let body = MarkdownBody {
         name: name.into_owned(),
         description: description.to_owned(),
     };
-    Ok((tree, Some(body)))
+    (parsed, Some(body))
 }

@@ -152,5 +152,16 @@ fn size(node: &Node) -> Result<u64, Diagnostic> {
     number
         .and_then(|number| number.checked_mul(unit))
         .filter(|bytes| 0 < *bytes)
-        .ok_or_else(|| node.mistake("must be a size: bytes, or with KiB, MiB or GiB"))
+        .ok_or_else(|| {
+            let mistake = node.mistake("must be a size: bytes, or with KiB, MiB or GiB");
+            let binary = ["KB", "MB", "GB"]
+                .iter()
+                .find_map(|unit| text.strip_suffix(unit).zip(unit.chars().next()));
+            match binary {
+                Some((digits, unit)) => {
+                    mistake.with_help(format!("write `{} {unit}iB`", digits.trim()))
+                }
+                None => mistake,
+            }
+        })
 }

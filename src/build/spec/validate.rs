@@ -200,7 +200,7 @@ impl Validator<'_> {
         match tree.value {
             NodeValue::Null => Err(tree
                 .mistake("the spec is empty")
-                .with_help("`name` and `description` are required")),
+                .with_help("`name` and `description` are required: `name: calc`, `description: A calculator in calc.py.`")),
             _ => self.fields(tree, FIELDS),
         }
     }
@@ -211,10 +211,11 @@ impl Validator<'_> {
             return (text("name").to_owned(), text("description").to_owned());
         };
         if let Some(entry) = fields.entry("description") {
-            self.record(Diagnostic::new(
-                entry.key_span.clone(),
-                "in Markdown the text below the front matter is the description",
-            ));
+            let message = "in Markdown the text below the front matter is the description";
+            let mistake = Diagnostic::new(entry.key_span.clone(), message);
+            self.record(
+                mistake.with_help("remove `description`, and write it below the line `---`"),
+            );
         }
         let name = fields.read("name", Node::nonempty_text).map(str::to_owned);
         (name.unwrap_or(markdown.name), markdown.description)
@@ -238,7 +239,12 @@ impl Validator<'_> {
     }
 
     fn budget(&self, node: &Node) -> Result<(BudgetSpec, Option<SourceLocation>), Diagnostic> {
-        let fields = self.fields(node, BUDGET_FIELDS)?;
+        let fields = self
+            .fields(node, BUDGET_FIELDS)
+            .map_err(|mistake| match node.number() {
+                Ok(_) => mistake.with_help(format!("write `budget: {{usd: {}}}`", node.spelled)),
+                Err(_) => mistake,
+            })?;
         let budget = BudgetSpec {
             usd: fields.read("usd", amount),
             tokens: fields.read("tokens", |node| node.integer_in(0, u64::MAX.into())),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::examples::example_of_key;
 use super::field_rule::{FieldRule, integer_in};
 use crate::source::code;
 use crate::source::diagnostic::{Diagnostic, SourceFile, shown_path};
@@ -166,7 +167,13 @@ impl<'a> NodeFields<'a> {
 
     /// The value of a field that must be there.
     pub(super) fn required(&self, key: &str) -> Result<&'a Node, Diagnostic> {
-        let missing = || Diagnostic::new(self.span.clone(), format!("missing field `{key}`"));
+        let missing = || {
+            let mistake = Diagnostic::new(self.span.clone(), format!("missing field `{key}`"));
+            match example_of_key(key) {
+                Some(example) => mistake.with_help(format!("for example `{example}`")),
+                None => mistake,
+            }
+        };
         self.get(key).ok_or_else(missing)
     }
 
@@ -186,7 +193,11 @@ pub(super) fn readable(node: &Node, path: PathBuf) -> Result<PathBuf, Diagnostic
 
 /// A number of seconds, integer or not.
 pub(super) fn seconds(node: &Node) -> Result<Duration, Diagnostic> {
-    match node.number()? {
+    let number = node.number().map_err(|mistake| match duration(node) {
+        Some(seconds) => mistake.with_help(format!("in seconds: {seconds}")),
+        None => mistake,
+    })?;
+    match number {
         number if number <= 0.0 => Err(node.mistake("must be more than 0 seconds")),
         number if MAX_SECONDS < number => Err(node.mistake("must be at most a year of seconds")),
         number => Ok(Duration::from_secs_f64(number).max(Duration::from_millis(1))),
@@ -196,6 +207,20 @@ pub(super) fn seconds(node: &Node) -> Result<Duration, Diagnostic> {
 /// Form of `seconds`.
 pub(super) fn seconds_form() -> Value {
     json!({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS})
+}
+
+/// The seconds of a text such as `5m`.
+fn duration(node: &Node) -> Option<u64> {
+    let text = node.text().ok()?.trim();
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let number: u64 = text[..text.len() - unit.len()].parse().ok()?;
+    let seconds = match unit.trim() {
+        "s" | "sec" | "seconds" => 1,
+        "m" | "min" | "minutes" => 60,
+        "h" | "hours" => 3600,
+        _ => return None,
+    };
+    number.checked_mul(seconds)
 }
 
 /// An amount of money: finite and not negative.

@@ -1,0 +1,126 @@
+//! The mistake behind an error of the JSON parser, with what to write instead.
+
+use std::ops::Range;
+
+use super::diagnostic::Diagnostic;
+use super::node::brief;
+use super::yaml_scan::{closing, open_marks};
+
+/// The mistake that made the parser give up.
+pub(super) fn json_mistake(text: &str, error: &serde_json::Error) -> Diagnostic {
+    let lines = text.split_inclusive('\n').map(str::len);
+    let line_start: usize = lines.take(error.line().saturating_sub(1)).sum();
+    let at = line_start + error.column().saturating_sub(1);
+    let at = text.floor_char_boundary(at.min(text.len()));
+    let mistake = known_cause(text, at, error.is_eof()).unwrap_or_else(|| {
+        let message = error.to_string();
+        let what = message
+            .rsplit_once(" at line ")
+            .map_or(message.as_str(), |(what, _)| what);
+        let help = "write text in double quotes, with \\n for a new line and \\\\ for \\";
+        Diagnostic::new(at..at, brief(what)).with_help(help)
+    });
+    Diagnostic {
+        message: format!("this is not JSON: {}", mistake.message),
+        ..mistake
+    }
+}
+
+fn known_cause(text: &str, at: usize, is_end: bool) -> Option<Diagnostic> {
+    let mistake = |span: Range<usize>, message: &str, help: String| {
+        Some(Diagnostic::new(span, message).with_help(help))
+    };
+    if is_end {
+        return unclosed(text);
+    }
+    let before = text[..at].trim_end();
+    let rest = &text[at..];
+    let word = rest
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .next()?;
+    match rest.chars().next()? {
+        ']' | '}' if before.ends_with(',') => {
+            let comma = before.len() - 1;
+            mistake(
+                comma..comma + 1,
+                "trailing comma",
+                "remove the comma".to_owned(),
+            )
+        }
+        '\'' => {
+            let inner = rest[1..].split('\'').next()?.lines().next()?;
+            let end = at + inner.len() + 1;
+            let help = format!("write `\"{}\"`", brief(inner));
+            mistake(
+                at..end + usize::from(text[end..].starts_with('\'')),
+                "text in single quotes",
+                help,
+            )
+        }
+        '/' | '#' => {
+            let end = at + rest.lines().next()?.len();
+            let help = "remove it, or write the spec as .yaml, which has comments with `# `";
+            mistake(at..end, "a comment", help.to_owned())
+        }
+        ']' | '}' => {
+            let (open, close) = open_marks(text, at + 1).mismatch?;
+            let expected = closing(*text.as_bytes().get(open)?);
+            mistake(
+                close..close + 1,
+                "this closes another bracket than the last one opened",
+                format!("write `{expected}`"),
+            )
+        }
+        '"' | '{' | '['
+            if before.ends_with(['"', '}', ']'])
+                || before.ends_with(|c: char| c.is_alphanumeric()) =>
+        {
+            let last = before.char_indices().next_back()?.0;
+            mistake(
+                last..before.len(),
+                "there is no comma after this",
+                "write `,` after it".to_owned(),
+            )
+        }
+        _ if !word.is_empty() => {
+            // The parser may have taken the first letters of a word for `true`, `false` or `null`.
+            let taken = before.len()
+                - before
+                    .trim_end_matches(|c: char| c.is_alphanumeric() || c == '_')
+                    .len();
+            let start = if before.len() == at { at - taken } else { at };
+            let word = &text[start..at + word.len()];
+            let written = match word {
+                "True" | "False" => word.to_lowercase(),
+                "None" => "null".to_owned(),
+                _ => format!("\"{}\"", brief(word)),
+            };
+            mistake(
+                start..start + word.len(),
+                "a word without quotes",
+                format!("write `{written}`"),
+            )
+        }
+        _ => None,
+    }
+}
+
+/// What is open at the end of the text.
+fn unclosed(text: &str) -> Option<Diagnostic> {
+    let marks = open_marks(text, text.len());
+    let Some(open) = marks.quote.or(marks.brackets.last().copied()) else {
+        let help = "write `{\"name\": \"…\", \"description\": \"…\"}`";
+        return Some(
+            Diagnostic::new(text.len()..text.len(), "EOF: the text is empty").with_help(help),
+        );
+    };
+    let end = open + text[open..].lines().next().unwrap_or_default().len();
+    let (message, closing) = match text.as_bytes()[open] {
+        b'[' | b'{' => (
+            "the bracket that opens here is not closed (EOF)",
+            closing(text.as_bytes()[open]),
+        ),
+        _ => ("the quote that opens here is not closed (EOF)", '"'),
+    };
+    Some(Diagnostic::new(open..end, message).with_help(format!("close it with `{closing}`")))
+}
