@@ -12,32 +12,46 @@ pub(super) fn json_mistake(text: &str, error: &serde_json::Error) -> Diagnostic 
     let line_start: usize = lines.take(error.line().saturating_sub(1)).sum();
     let at = line_start + error.column().saturating_sub(1);
     let at = text.floor_char_boundary(at.min(text.len()));
-    let mistake = known_cause(text, at, error.is_eof()).unwrap_or_else(|| {
-        let message = error.to_string();
-        let what = message
-            .rsplit_once(" at line ")
-            .map_or(message.as_str(), |(what, _)| what);
-        let help = "write text in double quotes, with \\n for a new line and \\\\ for \\";
-        Diagnostic::new(at..at, brief(what)).with_help(help)
-    });
+    let message = error.to_string();
+    let what = message
+        .rsplit_once(" at line ")
+        .map_or(message.as_str(), |(what, _)| what);
+    let mistake = match error.is_eof() {
+        true => unclosed(text),
+        false => known_cause(text, at, what),
+    };
+    let mistake = mistake
+        .unwrap_or_else(|| Diagnostic::new(at..at, brief(what)).with_help(general_help(what)));
     Diagnostic {
         message: format!("this is not JSON: {}", mistake.message),
         ..mistake
     }
 }
 
-fn known_cause(text: &str, at: usize, is_end: bool) -> Option<Diagnostic> {
+/// What to do about an error that has its cause in itself; `what` is the parser's message.
+fn general_help(what: &str) -> &'static str {
+    match what {
+        "trailing characters" => "remove what follows the last `}`",
+        "expected `:`" => "write `:` between a key and its value",
+        "invalid number" => "write a number such as `5` or `0.5`, or put it in double quotes",
+        "number out of range" => "write a smaller number",
+        _ => "in double quotes write `\\n` for a new line and `\\\\` for a backslash",
+    }
+}
+
+fn known_cause(text: &str, at: usize, what: &str) -> Option<Diagnostic> {
     let mistake = |span: Range<usize>, message: &str, help: String| {
         Some(Diagnostic::new(span, message).with_help(help))
     };
-    if is_end {
-        return unclosed(text);
-    }
     let before = text[..at].trim_end();
     let rest = &text[at..];
     let word = rest
         .split(|c: char| !c.is_alphanumeric() && c != '_')
         .next()?;
+    let is_word_refused = matches!(
+        what,
+        "expected value" | "expected ident" | "key must be a string"
+    );
     match rest.chars().next()? {
         ']' | '}' if before.ends_with(',') => {
             let comma = before.len() - 1;
@@ -71,10 +85,7 @@ fn known_cause(text: &str, at: usize, is_end: bool) -> Option<Diagnostic> {
                 format!("write `{expected}`"),
             )
         }
-        '"' | '{' | '['
-            if before.ends_with(['"', '}', ']'])
-                || before.ends_with(|c: char| c.is_alphanumeric()) =>
-        {
+        '"' | '{' | '[' if what.starts_with("expected `,`") => {
             let last = before.char_indices().next_back()?.0;
             mistake(
                 last..before.len(),
@@ -82,7 +93,7 @@ fn known_cause(text: &str, at: usize, is_end: bool) -> Option<Diagnostic> {
                 "write `,` after it".to_owned(),
             )
         }
-        _ if !word.is_empty() => {
+        _ if !word.is_empty() && is_word_refused => {
             // The parser may have taken the first letters of a word for `true`, `false` or `null`.
             let taken = before.len()
                 - before

@@ -47,6 +47,11 @@ impl ParsedText {
         }
     }
 
+    /// The tree, if nothing was left out of it.
+    pub(crate) fn whole_tree(&self) -> Option<&Node> {
+        self.tree.as_ref().filter(|_| self.repaired.is_empty())
+    }
+
     /// Whether a place in the tree is the user's, not that of a repair.
     pub(crate) fn is_original(&self, span: &Range<usize>) -> bool {
         let mut repaired = self.repaired.iter();

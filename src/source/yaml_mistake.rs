@@ -259,7 +259,10 @@ impl<'a> SyntaxCause<'a> {
         Some(in_value(
             whole,
             format!("there is text behind the closing quote {quote}"),
-            format!("one pair of quotes around all of it: `{}`", requoted(inner)),
+            format!(
+                "one pair of quotes around all of it: `{}`",
+                quoted(&brief(inner))
+            ),
         ))
     }
 
@@ -513,7 +516,10 @@ impl<'a> SyntaxCause<'a> {
         if let Some(mistake) = self.below_block(content).filter(|_| self.is_below_block()) {
             return Some(mistake);
         }
-        let (line, column) = self.nearest_column(indent)?;
+        let (line, column) = self.nearest_column(indent, content.starts_with("- "))?;
+        if column == indent {
+            return None;
+        }
         let number = self.number(self.line.start);
         let message = match line.indent() == indent {
             true => format!(
@@ -521,10 +527,9 @@ impl<'a> SyntaxCause<'a> {
                 line.number
             ),
             false => format!(
-                "line {number} is indented by {indent} {}, line {} by {}",
+                "line {number} is indented by {indent} {}, what it belongs to in line {} by {column}",
                 spaces(indent),
-                line.number,
-                line.indent()
+                line.number
             ),
         };
         let written = format!("{}{}", " ".repeat(column), brief(content));
@@ -552,28 +557,22 @@ impl<'a> SyntaxCause<'a> {
         above.is_some_and(|line| line.indent() == indent && !line.text[indent..].starts_with('-'))
     }
 
-    /// The column of the lines above that is nearest to an indentation, without those that are fitting already.
-    fn nearest_column(&self, indent: usize) -> Option<(FilledLine<'a>, usize)> {
+    /// The column nearest to an indentation at which a line above has an item, or else a field.
+    fn nearest_column(&self, indent: usize, is_item: bool) -> Option<(FilledLine<'a>, usize)> {
         let mut nearest: Option<(FilledLine<'a>, usize)> = None;
         let mut outermost = usize::MAX;
-        for line in self.lines_above() {
+        for line in self.lines_above().filter(|line| !line.text.is_empty()) {
             if outermost <= line.indent() {
                 continue;
             }
             outermost = line.indent();
-            let is_item = 1 < line.columns().len();
-            let columns = line
-                .columns()
-                .into_iter()
-                .filter(|column| !is_item || *column != indent);
-            for column in columns {
-                let distance = column.abs_diff(indent);
-                if nearest
-                    .as_ref()
-                    .is_none_or(|(_, known)| distance < known.abs_diff(indent))
-                {
-                    nearest = Some((FilledLine { ..line }, column));
-                }
+            let column = match is_item {
+                true => line.indent(),
+                false => line.columns().pop().unwrap_or_default(),
+            };
+            let known = nearest.as_ref().map(|(_, known)| known.abs_diff(indent));
+            if known.is_none_or(|known| column.abs_diff(indent) < known) {
+                nearest = Some((line, column));
             }
             if outermost == 0 {
                 break;
@@ -588,9 +587,4 @@ fn spaces(count: usize) -> &'static str {
         1 => "space",
         _ => "spaces",
     }
-}
-
-/// A text that has quotes inside, in the other quotes.
-fn requoted(inner: &str) -> String {
-    quoted(&brief(inner))
 }

@@ -174,7 +174,7 @@ mod tests {
         check("a: [b, {c: \"]\"", None, &[3, 7]);
         check("a: b [c", None, &[]);
         check("a: [b] # [\n", None, &[]);
-        check("a: |\n  \"[\nb: \"", Some(14), &[]);
+        check("a: |\n  \"[\nb: \"", Some(13), &[]);
         check("- 'a'\n- [", None, &[8]);
         assert_eq!(at_end("{a: 1]").mismatch, Some((0, 5)));
         assert_eq!(at_end("a: 'it's").last_quoted, Some(3..7));

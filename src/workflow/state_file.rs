@@ -133,7 +133,7 @@ impl StateReader<'_> {
         for mistake in &parsed.mistakes {
             self.refuse::<()>(mistake);
         }
-        let state = parsed.tree.as_ref().and_then(|tree| self.fields(tree));
+        let state = parsed.whole_tree().and_then(|tree| self.fields(tree));
         if prompt.trim().is_empty() {
             let message = "there is no prompt: nothing to ask the model";
             self.findings
@@ -293,10 +293,27 @@ impl StateReader<'_> {
     }
 }
 
+/// What can be written for a key.
+fn example(key: &str) -> Option<String> {
+    let example = match key {
+        "allowed_transitions" => "allowed_transitions: [{tag: goto, target: NEXT}]",
+        "model" => "model: claude-sonnet-5-5",
+        "timeout" => "timeout: 600",
+        "effort" => "effort: high",
+        "force_implicit" => "force_implicit: true",
+        "payload" => "payload: done",
+        "input" => "input: '{{input}}'",
+        "target" | "return" | "next" | "join" => return Some(format!("for example `{key}: NEXT`")),
+        _ => return None,
+    };
+    Some(format!("for example `{example}`"))
+}
+
 /// The mistake with the key whose value it is in.
 fn in_key(key: &str, mistake: Diagnostic) -> Diagnostic {
     Diagnostic {
         message: format!("`{key}`: {}", mistake.message),
+        help: mistake.help.or_else(|| example(key)),
         ..mistake
     }
 }

@@ -89,6 +89,7 @@ mod serve_control;
 mod snapshot_crash;
 mod snapshot_power_cut;
 mod soak;
+mod spec_mistakes;
 mod status;
 mod stuck;
 mod support;

@@ -24,7 +24,7 @@ const EXAMPLES: [(&str, &str); 60] = [
     ("checks.min_tests", "min_tests: 1"),
     ("checks.rerun", "rerun: 1"),
     ("checks.hidden", "hidden: true"),
-    ("checks.files", "hidden: true, files: [hidden]"),
+    ("checks.files", "files: [hidden]"),
     ("checks.files.from", "from: hidden"),
     ("checks.files.to", "to: hidden"),
     ("checks.writable", "writable: [build]"),
@@ -92,4 +92,31 @@ fn find(path: &str) -> Option<&'static str> {
     let mut all = EXAMPLES.iter();
     all.find(|(known, _)| *known == path)
         .map(|(_, example)| *example)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EXAMPLES, example_of, example_of_key};
+    use crate::source::node::NodeValue;
+    use crate::source::yaml::parse_yaml;
+
+    #[test]
+    fn every_example_is_one_field_with_its_name() {
+        for (path, example) in EXAMPLES {
+            let Some(NodeValue::Map(entries)) = parse_yaml(example).tree.map(|tree| tree.value)
+            else {
+                panic!("{example}");
+            };
+            assert_eq!(Some(entries[0].key.as_str()), path.rsplit('.').next());
+            assert_eq!(entries.len(), 1, "{example}");
+        }
+    }
+
+    #[test]
+    fn a_field_has_its_example_or_that_of_the_field_around_it() {
+        assert_eq!(example_of("checks[3].timeout"), Some("timeout: 600"));
+        assert_eq!(example_of("checks[0].env.A"), Some("env: {LANG: C.UTF-8}"));
+        assert_eq!(example_of("colour"), None);
+        assert_eq!(example_of_key("output"), Some("output: 5.0"));
+    }
 }

@@ -201,6 +201,9 @@ impl Validator<'_> {
             NodeValue::Null => Err(tree
                 .mistake("the spec is empty")
                 .with_help("`name` and `description` are required: `name: calc`, `description: A calculator in calc.py.`")),
+            NodeValue::List(_) => self.fields(tree, FIELDS).map_err(|mistake| {
+                mistake.with_help("fields without dashes: `name: calc`, `description: A calculator.`")
+            }),
             _ => self.fields(tree, FIELDS),
         }
     }

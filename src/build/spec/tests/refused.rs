@@ -17,7 +17,7 @@ fn wrong_shapes_are_refused_with_their_position() {
         r#"
         3:1  | colour: red                                 | unknown field `colour`
         3:1  | chekcs: red                                 | did you mean `checks`?
-        3:1  | name: b                                     | duplicate mapping key: name
+        3:1  | name: b                                     | duplicate key `name`
         3:20 | budget: {usd: 1.0, euro: 1.0}               | unknown field `euro`
         5:28 | workspace:\n  copy:\n    - {from: tests, to: b, mode: c} | unknown field `mode`
         3:11 | sandbox: {enabled: false}                   | unknown field
@@ -198,19 +198,19 @@ fn invalid_yaml_is_refused_with_its_position() {
     refuse_all(
         HEAD,
         r#"
-        4:2 | checks:\n\t- name: unit | tabs
-        3:9 | checks: [               | unclosed
+        4:1 | checks:\n\t- name: unit | with a tab
+        3:9 | checks: [               | not closed
         "#,
     );
     refuse_all(
         "",
         r#"
-        3:4  | ä: 1\r\nb: 2\r\nc: [\r                  | unclosed
+        3:4  | ä: 1\r\nb: 2\r\nc: [\r                  | not closed
         3:1  | name: a\n---\nname: b                   | document
         1:1  | just words                              | expected a mapping
         2:1  | # nothing                               | empty
         1:23 | name: !!python/object x\ndescription: b | unsupported tag
-        1:7  | name: *zz\ndescription: b               | unknown
+        1:7  | name: *zz\ndescription: b               | begin with `*`
         "#,
     );
 }
@@ -218,8 +218,8 @@ fn invalid_yaml_is_refused_with_its_position() {
 #[test]
 fn invalid_json_is_refused_with_its_position() {
     let cases = [
-        ("{\n \"name\": \"a\",\n}\n", "3:1", "trailing comma"),
-        ("{\n \"name\": \"a", "2:11", "EOF"),
+        ("{\n \"name\": \"a\",\n}\n", "2:13", "trailing comma"),
+        ("{\n \"name\": \"a", "2:10", "EOF"),
         (
             "{\"name\": \"a\",\n \"description\": \"b\",\n \"extra\": 1}\n",
             "3:2",
@@ -233,7 +233,7 @@ fn invalid_json_is_refused_with_its_position() {
         (
             "{\"name\": \"a\", \"name\": \"b\"}",
             "1:15",
-            "duplicate mapping key: name",
+            "duplicate key `name`",
         ),
         (
             "{\"name\": \"ä\", \"description\": \"b\", \"max_retries\": 5.0}",

@@ -1,0 +1,347 @@
+//! Mistakes that people make when they write a spec: each is shown with its place, its cause and what to write.
+
+use serde_json::Value;
+
+use crate::support::project::Project;
+
+/// File, text, `line:column`, a part of the message, a part of the help.
+type MistakeCase = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+);
+
+const YAML: &str = "s.yaml";
+const JSON: &str = "s.json";
+
+const CASES: &[MistakeCase] = &[
+    (
+        YAML,
+        "name: a\nbudget:\n\tusd: 1\n",
+        "3:1",
+        "line 3 is indented with a tab",
+        "indent with spaces: `  usd: 1`",
+    ),
+    (
+        YAML,
+        "name: a\n description: b\n",
+        "2:2",
+        "line 2 is indented by 1 space, what it belongs to in line 1 by 0",
+        "`description: b`",
+    ),
+    (
+        YAML,
+        "name: a\nchecks:\n  - command: [a]\n   timeout: 5\n",
+        "4:4",
+        "in line 3 by 4",
+        "indent it by 4 spaces: `    timeout: 5`",
+    ),
+    (
+        YAML,
+        "name: a\nchecks:\n  - command: [a]\n  timeout: 5\n",
+        "4:3",
+        "like the list item of line 3",
+        "indent it by 4 spaces",
+    ),
+    (
+        YAML,
+        "name: a\ndescription: Do: it\n",
+        "2:14",
+        "a `: ` inside plain text",
+        "`description: \"Do: it\"`",
+    ),
+    (
+        YAML,
+        "name: a\ndescription: \"Do it.\nchecks: []\n",
+        "2:14",
+        "the quote \" that opens here is not closed",
+        "`\"Do it.\"`",
+    ),
+    (
+        YAML,
+        "name: 'it's'\n",
+        "1:7",
+        "text behind the closing quote",
+        "`\"it's\"`",
+    ),
+    (
+        YAML,
+        "name: a\nchecks:\n- command: [a, b\n  timeout: 5\n",
+        "3:12",
+        "the `[` that opens here is not closed",
+        "`[a, b]`",
+    ),
+    (
+        YAML,
+        "budget: {usd: 1\nname: a\n",
+        "1:9",
+        "the `{` that opens here is not closed",
+        "`{usd: 1}`",
+    ),
+    (
+        YAML,
+        "name: a\ndescription: b\nname: c\n",
+        "3:1",
+        "duplicate key `name`: it is on line 1",
+        "line 1 or of line 3",
+    ),
+    (
+        YAML,
+        "name:calc\ndescription: b\n",
+        "1:1",
+        "no blank after the colon",
+        "`name: calc`",
+    ),
+    (
+        YAML,
+        "name: a\ndescription: b\nworkspace:\n  copy:\n    -a\n",
+        "5:5",
+        "expected a list",
+        "`- a`",
+    ),
+    (
+        YAML,
+        "name: @a\ndescription: b\n",
+        "1:7",
+        "cannot begin with `@`",
+        "`\"@a\"`",
+    ),
+    (
+        YAML,
+        "name: `a`\ndescription: b\n",
+        "1:7",
+        "cannot begin with",
+        "\"`a`\"",
+    ),
+    (
+        YAML,
+        "name: %a\ndescription: b\n",
+        "1:7",
+        "cannot begin with `%`",
+        "`\"%a\"`",
+    ),
+    (
+        YAML,
+        "name: *a\ndescription: b\n",
+        "1:7",
+        "cannot begin with `*`",
+        "`\"*a\"`",
+    ),
+    (
+        YAML,
+        "name: a\ndescription: b\n---\nname: c\n",
+        "4:1",
+        "a second document",
+        "remove the line `---`",
+    ),
+    (
+        YAML,
+        "\u{feff}name: 5\ndescription: b\n",
+        "1:7",
+        "expected text, found 5",
+        "\"5\"",
+    ),
+    (YAML, "", "1:1", "the spec is empty", "`name: calc`"),
+    (
+        YAML,
+        "name: 1e3\ndescription: b\n",
+        "1:7",
+        "found 1e3",
+        "\"1e3\"",
+    ),
+    (
+        YAML,
+        "name: null\ndescription: b\n",
+        "1:7",
+        "found nothing",
+        "\"null\"",
+    ),
+    (
+        YAML,
+        "name: a\ndescription: b\nbaseline: yes\n",
+        "3:11",
+        "expected true or false",
+        "`true`",
+    ),
+    (
+        YAML,
+        "- name: a\n",
+        "1:1",
+        "expected a mapping of fields, found a list",
+        "`name: calc`",
+    ),
+    (
+        YAML,
+        "name: a\ndescription: b\nchecks:\n  unit: {command: [a]}\n",
+        "4:3",
+        "expected a list, found a mapping",
+        "`- name: unit`",
+    ),
+    (
+        YAML,
+        "name: a\ndescription: b\nchecks:\n- command: make test\n",
+        "4:12",
+        "expected a list",
+        "`command: [make, test]`",
+    ),
+    (
+        YAML,
+        "name: a\ndescription: |\n  b\n c\n",
+        "4:2",
+        "line 4 is indented by 1 space, too little",
+        "`  c`",
+    ),
+    (
+        YAML,
+        "name: a\r\ndescription: \"b\r\nbaseline: 1\r\n",
+        "2:14",
+        "is not closed",
+        "`\"b\"`",
+    ),
+    (
+        YAML,
+        "name: a\ndescription: b\nbudget: 0.50\n",
+        "3:9",
+        "expected a mapping",
+        "`budget: {usd: 0.50}`",
+    ),
+    (
+        JSON,
+        "{\"name\": \"a\",\n}\n",
+        "1:13",
+        "trailing comma",
+        "remove the comma",
+    ),
+    (
+        JSON,
+        "{'name': 'a'}\n",
+        "1:2",
+        "single quotes",
+        "`\"name\"`",
+    ),
+    (
+        JSON,
+        "{\n // x\n \"name\": \"a\"}\n",
+        "2:2",
+        "a comment",
+        ".yaml",
+    ),
+    (
+        JSON,
+        "{\"name\": \"a\"\n \"description\": \"b\"}\n",
+        "1:12",
+        "no comma",
+        "`,`",
+    ),
+    (
+        "s.md",
+        "---\nbudget:\n\tusd: 1\n---\nBuild it.\n",
+        "3:1",
+        "line 3 is indented with a tab",
+        "spaces",
+    ),
+    (
+        "s.md",
+        "---\nname: a: b\n---\nBuild it.\n",
+        "2:7",
+        "a `: ` inside",
+        "\"a: b\"",
+    ),
+];
+
+/// The findings of `lint --json`.
+fn findings(project: &Project, target: &[&str]) -> Vec<Value> {
+    let ran = project
+        .run(&[&["lint", "--json"], target].concat())
+        .exits(65);
+    let result: Value = serde_json::from_str(&ran.stdout).unwrap();
+    result["findings"].as_array().unwrap().clone()
+}
+
+/// `line:column`, after a look at all fields.
+fn place(finding: &Value) -> String {
+    for field in ["file", "level", "code", "message", "help"] {
+        assert!(
+            finding[field].as_str().is_some_and(|text| !text.is_empty()),
+            "{field} of {finding}"
+        );
+    }
+    assert!(
+        finding["column"].as_u64() <= finding["end_column"].as_u64(),
+        "{finding}"
+    );
+    format!("{}:{}", finding["line"], finding["column"])
+}
+
+#[test]
+fn every_kind_of_mistake_has_its_place_its_cause_and_a_help() {
+    for (file, text, position, message, help) in CASES {
+        let project = Project::new();
+        project.write(file, text);
+        let found = findings(&project, &["--spec", file]);
+        let is_expected = |finding: &Value| {
+            place(finding) == *position
+                && finding["message"].as_str().unwrap().contains(message)
+                && finding["help"].as_str().unwrap().contains(help)
+        };
+        assert!(found.iter().any(is_expected), "{text}\n{found:#?}");
+        project
+            .run(&["lint", "--spec", file])
+            .exits(65)
+            .says(&format!("{file}:{position}: "))
+            .says("^");
+    }
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_shown() {
+    let project = Project::new();
+    std::fs::write(project.path("s.yaml"), b"name: caf\xe9\n").unwrap();
+    let found = findings(&project, &["--spec", "s.yaml"]);
+    assert_eq!(place(&found[0]), "1:10");
+    assert!(
+        found[0]["help"]
+            .as_str()
+            .unwrap()
+            .contains("iconv -f LATIN1")
+    );
+}
+
+#[test]
+fn mistakes_of_syntax_and_of_fields_come_at_once() {
+    let project = Project::new();
+    let text = "name: @a\ndescription: Do: it\nbaseline:true\nchecks:\n- {command: make, timeout: 5m}\nbudget: 1\n";
+    project.write("s.yaml", text);
+    let found = findings(&project, &["--spec", "s.yaml"]);
+    let places: Vec<String> = found.iter().map(place).collect();
+    assert_eq!(
+        places,
+        ["1:7", "2:14", "3:1", "5:13", "5:28", "6:9"],
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn mistakes_in_the_front_matter_of_a_state_have_the_lines_of_its_file() {
+    for (front_matter, position, message) in [
+        ("\tmodel: a", "2:1", "with a tab"),
+        ("model: \"a", "2:8", "is not closed"),
+        ("model: a: b", "2:8", "inside plain text"),
+        ("model: a\nmodel: b", "3:1", "duplicate key"),
+        ("timeout: soon", "2:10", "expected a number"),
+    ] {
+        let project = Project::new();
+        project.write(
+            "flow/START.md",
+            &format!("---\n{front_matter}\n---\nSay <result>x</result>.\n"),
+        );
+        let found = findings(&project, &["flow"]);
+        assert_eq!(place(&found[0]), position, "{found:#?}");
+        assert!(
+            found[0]["message"].as_str().unwrap().contains(message),
+            "{found:#?}"
+        );
+    }
+}
