@@ -1,4 +1,4 @@
-//! The mistake behind an error of the YAML parser, in words for people who write specs.
+//! The mistake behind an error of the YAML parser, in plain words.
 //!
 //! A parser says what it expected at the byte where it gave up. The cause is mostly something before: here the text
 //! around that byte is looked at, and the cause is shown with what to write instead. Where the cause is one value, it

@@ -326,7 +326,11 @@ fn mistakes_of_syntax_and_of_fields_come_at_once() {
 #[test]
 fn mistakes_in_the_front_matter_of_a_state_have_the_lines_of_its_file() {
     for (front_matter, position, message) in [
-        ("\tmodel: a", "2:1", "with a tab"),
+        (
+            "allowed_transitions:\n\t- {tag: result}",
+            "3:1",
+            "with a tab",
+        ),
         ("model: \"a", "2:8", "is not closed"),
         ("model: a: b", "2:8", "inside plain text"),
         ("model: a\nmodel: b", "3:1", "duplicate key"),
@@ -335,7 +339,7 @@ fn mistakes_in_the_front_matter_of_a_state_have_the_lines_of_its_file() {
         let project = Project::new();
         project.write(
             "flow/START.md",
-            &format!("---\n{front_matter}\n---\nSay <result>x</result>.\n"),
+            format!("---\n{front_matter}\n---\nSay <result>x</result>.\n"),
         );
         let found = findings(&project, &["flow"]);
         assert_eq!(place(&found[0]), position, "{found:#?}");
