@@ -166,13 +166,14 @@ fn a_streamed_answer_is_counted_and_a_silent_model_is_waited_for() {
         reply::text(&text).stall_after(30),
         reply::answer("42"),
     ]);
-    let project = Project::with(answer_spec(), &server)
-        .env("TERM", "xterm-256color")
-        .env("ORCHESTRATOR_IDLE_TIMEOUT", "3");
+    let project = Project::with(answer_spec(), &server).env("TERM", "xterm-256color");
     let mut terminal = run(&project);
     terminal.until(r"\r\x1b\[Kgenerating \(attempt 1 of 6\), [^\r\n]*waiting for the first token");
+    // The line may be there before the request is.
+    server.wait_for(1);
     server.release();
     terminal.until(r"patching \(attempt 2 of 6\), [^\r\n]*writing answer.txt, \d+ tokens, \d+/s");
+    server.release();
     assert_eq!(terminal.wait().0, 0);
 }
 

@@ -262,7 +262,7 @@ fn checks_help(node: &Node) -> Option<String> {
         return None;
     };
     let first = entries.first()?;
-    let help = match FIELDS.split(' ').any(|field| field == first.key) {
+    let help = match FIELDS.iter().any(|field| field.name == first.key) {
         true => "a dash before the first field of each check: `- command: [make, test]`".to_owned(),
         false => format!(
             "a list of checks: `- name: {}`, and its fields below the name",
