@@ -204,7 +204,7 @@ fn findings_of_a_spec_have_the_same_form() {
     let head = "name: x\ndescription: x\nchecks: [{command: ['true']}]\n";
     check(head, 0, &[]);
     check("name: [\n", 65, &["1:7-8 error syntax"]);
-    check("name: a\0\n", 65, &["1:8-8 error syntax"]);
+    check("name: a\0\n", 65, &["1:8-9 error syntax"]);
     check(
         &format!("{head}max_retries: 99\n"),
         0,

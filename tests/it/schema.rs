@@ -48,7 +48,7 @@ const ONLY_THE_READER: &[(&str, &str)] = &[
     ("`exclude` needs a folder", "what is at a path"),
     ("found 5.0", "5.0 is an integer for JSON Schema"),
     ("found 1.0", "1.0 is an integer for JSON Schema"),
-    ("found 1e30", "1e30 is an integer for JSON Schema"),
+    ("found 1e+30", "1e30 is an integer for JSON Schema"),
     ("`sandbox.limits.disk`: must be a size", "beyond 64 bits"),
 ];
 
