@@ -48,14 +48,10 @@ impl Anthropic {
         }
     }
 
-    fn url(&self) -> String {
+    fn url(&self, name: &str) -> String {
         let base = self.endpoint.base_url();
-        format!(
-            "{}/v1/messages",
-            base.strip_suffix("/v1")
-                .unwrap_or(base)
-                .trim_end_matches('/')
-        )
+        let base = base.strip_suffix("/v1").unwrap_or(base);
+        format!("{}/v1/{name}", base.trim_end_matches('/'))
     }
 }
 
@@ -92,7 +88,8 @@ impl ModelClient for Anthropic {
         )]);
         let key_header = (HeaderName::from_static("x-api-key"), "");
         let request = EndpointRequest {
-            url: self.url(),
+            url: self.url("messages"),
+            models_url: self.url("models"),
             headers,
             key_header,
             body,

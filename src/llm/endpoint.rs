@@ -5,14 +5,21 @@ use std::time::{Duration, Instant};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::cancel::CancelToken;
+use crate::llm::advice::{advice_about_model, advice_about_path, listed_models, model_of_body};
 use crate::llm::answer_reader::{AnswerReader, error_of_failure};
 use crate::llm::assembly::AnswerAssembly;
 use crate::llm::clock::{AttemptClock, TOTAL_TIMEOUT};
-use crate::llm::error::{LlmError, Spent};
-use crate::llm::http::{HttpPost, Transport};
+use crate::llm::error::{LlmError, PermanentErrorKind, Spent};
+use crate::llm::http::{HttpPart, HttpRequest, Transport};
 use crate::llm::message::Answer;
 use crate::llm::tokens::spent_so_far;
 use crate::secrets::ApiKey;
+
+/// How long a server's list of models may take.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A longer list of models is not read.
+const MAX_LIST: usize = 4 << 20;
 
 /// Where a model is, and how long it may be silent.
 #[derive(Debug, Clone)]
@@ -34,6 +41,8 @@ pub(super) struct EndpointClient {
 /// A request as one API has it.
 pub(super) struct EndpointRequest<'a> {
     pub url: String,
+    /// Where the server lists its models.
+    pub models_url: String,
     pub headers: HeaderMap,
     /// The header for the key, and the prefix of its value.
     pub key_header: (HeaderName, &'static str),
@@ -95,7 +104,7 @@ impl EndpointClient {
             });
         }
         let bytes_sent = request.body.len();
-        let post = self.post(request)?;
+        let post = self.http_request(&request, Some(request.body))?;
         let clock = AttemptClock::start(
             self.endpoint.idle_timeout,
             Some(TOTAL_TIMEOUT),
@@ -104,23 +113,60 @@ impl EndpointClient {
         let started = self.transport.start(post, &self.endpoint.cancel);
         let exchange =
             started.map_err(|failure| error_of_failure(failure, &clock, Spent::Nothing))?;
-        AnswerReader::new(exchange, clock, assembly, watch, bytes_sent).read()
+        let outcome = AnswerReader::new(exchange, clock, assembly, watch, bytes_sent).read();
+        outcome.map_err(|error| self.with_advice(error, &request))
     }
 
-    fn post(&self, request: EndpointRequest<'_>) -> Result<HttpPost, LlmError> {
-        let mut headers = request.headers;
+    fn with_advice(&mut self, error: LlmError, request: &EndpointRequest<'_>) -> LlmError {
+        let LlmError::Permanent(mut error) = error else {
+            return error;
+        };
+        match error.kind {
+            PermanentErrorKind::UnknownPath => error.message += &advice_about_path(&request.url),
+            PermanentErrorKind::UnknownModel => {
+                let asked = model_of_body(request.body);
+                error.message += &advice_about_model(&asked, self.models(request));
+            }
+            _ => {}
+        }
+        LlmError::Permanent(error)
+    }
+
+    /// Returns the models that the server lists, if it does so quickly.
+    fn models(&mut self, request: &EndpointRequest<'_>) -> Option<Vec<String>> {
+        let deadline = Instant::now() + LIST_TIMEOUT;
+        let mut list = self.http_request(request, None).ok()?;
+        list.url.clone_from(&request.models_url);
+        let mut exchange = self.transport.start(list, &self.endpoint.cancel).ok()?;
+        let mut body = Vec::new();
+        loop {
+            match exchange.next(deadline).ok()? {
+                HttpPart::Head { status: 200, .. } => {}
+                HttpPart::Chunk(bytes) if body.len() < MAX_LIST => body.extend(bytes),
+                HttpPart::End => return listed_models(&body),
+                HttpPart::Head { .. } | HttpPart::Chunk(_) => return None,
+            }
+        }
+    }
+
+    fn http_request(
+        &self,
+        request: &EndpointRequest<'_>,
+        body: Option<&str>,
+    ) -> Result<HttpRequest, LlmError> {
+        let mut headers = request.headers.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(key) = &self.endpoint.key {
-            let (name, prefix) = request.key_header;
+            let (name, prefix) = request.key_header.clone();
             let invalid = || LlmError::Unauthorized {
                 message: "the key holds characters that no key has".into(),
             };
             headers.insert(name, key.header(prefix).ok_or_else(invalid)?);
         }
-        Ok(HttpPost {
-            url: request.url,
+        Ok(HttpRequest {
+            url: request.url.clone(),
             headers,
-            body: request.body.to_owned(),
+            body: body.map(str::to_owned),
         })
     }
 }

@@ -132,6 +132,10 @@ pub enum PermanentErrorKind {
     ContextTooLong,
     /// The body is larger than the server takes (413).
     RequestTooLarge,
+    /// The server does not have the model.
+    UnknownModel,
+    /// The server has nothing at this address (404, 405).
+    UnknownPath,
     Other,
 }
 

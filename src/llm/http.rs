@@ -1,4 +1,4 @@
-//! The HTTP transport: one POST at a time, on a thread of its own, so that a wait for it can be cancelled.
+//! The HTTP transport: one request at a time, on a thread of its own, so that a wait for it can be cancelled.
 //!
 //! The thread is kept for the next request, unless it is still busy with one that was given up. It sends what it reads over a bounded channel, and one byte per part over a socket pair, which the caller
 //! polls together with the cancel token.
@@ -17,6 +17,7 @@ use reqwest::header::HeaderMap;
 use reqwest::redirect::Policy;
 
 use crate::cancel::{CancelToken, WakeReason};
+use crate::llm::advice::connection_message;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -29,10 +30,11 @@ const READ_SIZE: usize = 16 * 1024;
 const PARTS_AHEAD: usize = 8;
 
 #[derive(Debug)]
-pub(super) struct HttpPost {
+pub(super) struct HttpRequest {
     pub url: String,
     pub headers: HeaderMap,
-    pub body: String,
+    /// With a body it is a POST, else a GET.
+    pub body: Option<String>,
 }
 
 /// A part of a response, in this order: one head, chunks, the end.
@@ -67,11 +69,11 @@ pub(super) struct Transport {
     /// The thread that builds the client.
     building: Option<JoinHandle<Result<Client, HttpFailure>>>,
     /// The thread of the last request. A request can be sent to it only while it waits for one.
-    worker: Option<SyncSender<PendingPost>>,
+    worker: Option<SyncSender<QueuedRequest>>,
 }
 
 /// A request, and where its response goes.
-type PendingPost = (RequestBuilder, ExchangeSender);
+type QueuedRequest = (RequestBuilder, ExchangeSender);
 
 impl Transport {
     /// Callers wait at most `longest_wait` for a part. A client for `address` is built in the background if that takes
@@ -93,19 +95,20 @@ impl Transport {
         }
     }
 
-    /// Sends `post` in the background.
+    /// Sends `request` in the background.
     pub(super) fn start(
         &mut self,
-        post: HttpPost,
+        request: HttpRequest,
         cancel: &CancelToken,
     ) -> Result<HttpExchange, HttpFailure> {
-        let url = Url::parse(&post.url)
-            .map_err(|error| HttpFailure::Unsendable(format!("{error} in {:?}", post.url)))?;
-        let request = self
-            .client(&url)?
-            .post(url)
-            .headers(post.headers)
-            .body(post.body);
+        let url = Url::parse(&request.url)
+            .map_err(|error| HttpFailure::Unsendable(format!("{error} in {:?}", request.url)))?;
+        let client = self.client(&url)?;
+        let builder = match request.body {
+            Some(body) => client.post(url).body(body),
+            None => client.get(url),
+        };
+        let request = builder.headers(request.headers);
         let (part_sender, parts) = sync_channel(PARTS_AHEAD);
         let not_sent = |error| HttpFailure::NotSent(format!("cannot start a request: {error}"));
         let (wake, waker) = UnixStream::pair().map_err(not_sent)?;
@@ -122,10 +125,10 @@ impl Transport {
     }
 
     /// Gives a request to the thread that waits for one, else to a new one.
-    fn give_to_worker(&mut self, post: PendingPost) -> io::Result<()> {
+    fn give_to_worker(&mut self, request: QueuedRequest) -> io::Result<()> {
         let given = match &self.worker {
-            Some(worker) => worker.try_send(post),
-            None => Err(TrySendError::Disconnected(post)),
+            Some(worker) => worker.try_send(request),
+            None => Err(TrySendError::Disconnected(request)),
         };
         let Err(
             TrySendError::Full((request, sender)) | TrySendError::Disconnected((request, sender)),
@@ -133,7 +136,7 @@ impl Transport {
         else {
             return Ok(());
         };
-        let (worker, posts) = sync_channel::<PendingPost>(0);
+        let (worker, posts) = sync_channel::<QueuedRequest>(0);
         thread::Builder::new().name("model".into()).spawn(move || {
             run(request, sender);
             posts
@@ -314,7 +317,10 @@ fn failure(error: reqwest::Error) -> HttpFailure {
     if error.is_builder() {
         HttpFailure::Unsendable(explain(error))
     } else if error.is_connect() {
-        HttpFailure::NotSent(format!("cannot connect: {}", explain(error)))
+        let url = error.url().cloned();
+        let is_loopback = url.as_ref().is_some_and(is_loopback);
+        let cause = explain(error);
+        HttpFailure::NotSent(connection_message(url.as_ref(), is_loopback, &cause))
     } else {
         HttpFailure::Broken(format!("no answer to the request: {}", explain(error)))
     }
@@ -346,7 +352,7 @@ mod tests {
     use reqwest::header::HeaderMap;
 
     use super::{
-        HttpExchange, HttpFailure, HttpPart, HttpPost, MAX_BODY, Transport, is_loopback_address,
+        HttpExchange, HttpFailure, HttpPart, HttpRequest, MAX_BODY, Transport, is_loopback_address,
     };
     use crate::cancel::CancelToken;
     use crate::llm::test_server::{ScriptStep, TestServer};
@@ -354,10 +360,10 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     fn start(url: &str, cancel: &CancelToken) -> Result<HttpExchange, HttpFailure> {
-        let post = HttpPost {
+        let post = HttpRequest {
             url: url.into(),
             headers: HeaderMap::new(),
-            body: "{}".into(),
+            body: Some("{}".into()),
         };
         Transport::new(&post.url, LONG).start(post, cancel)
     }
@@ -502,10 +508,10 @@ mod tests {
             CancelToken::never().unwrap(),
         );
         let mut start = || {
-            let post = HttpPost {
+            let post = HttpRequest {
                 url: server.url.clone(),
                 headers: HeaderMap::new(),
-                body: "{}".into(),
+                body: Some("{}".into()),
             };
             transport.start(post, &cancel).unwrap()
         };

@@ -44,6 +44,8 @@ pub(super) fn error_of_response(status: u16, headers: &HeaderMap, body: &[u8]) -
             kind: match status {
                 _ if says_context_too_long(&message) => PermanentErrorKind::ContextTooLong,
                 413 => PermanentErrorKind::RequestTooLarge,
+                400..=499 if is_unknown_model(status, &parsed) => PermanentErrorKind::UnknownModel,
+                404 | 405 => PermanentErrorKind::UnknownPath,
                 _ => PermanentErrorKind::Other,
             },
             message: message + hint(status, &parsed),
@@ -147,6 +149,20 @@ pub(super) fn says_no_credit(text: &str) -> bool {
     ];
     let text = text.to_lowercase();
     PHRASES.iter().any(|phrase| text.contains(phrase))
+}
+
+/// Whether the server does not have the model. Some servers have a code for it, the others a sentence.
+fn is_unknown_model(status: u16, parsed: &Value) -> bool {
+    const PHRASES: [&str; 4] = [
+        "no such model",
+        "not a valid model",
+        "invalid model name",
+        "unknown model",
+    ];
+    let text = error_message(parsed, b"").to_lowercase();
+    codes(parsed).any(|code| code == "model_not_found")
+        || (status == 404 && text.contains("model"))
+        || PHRASES.iter().any(|phrase| text.contains(phrase))
 }
 
 /// Whether a monthly limit is reached that the user has set at the provider.

@@ -13,6 +13,7 @@ pub(crate) mod retry;
 pub(crate) mod sse;
 pub(crate) mod tokens;
 
+mod advice;
 mod answer_reader;
 mod assembly;
 mod claude_code;

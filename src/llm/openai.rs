@@ -128,6 +128,7 @@ impl ModelClient for OpenAi {
         let url = format!("{}/chat/completions", self.endpoint.base_url());
         let request = EndpointRequest {
             url,
+            models_url: format!("{}/models", self.endpoint.base_url()),
             headers: HeaderMap::new(),
             key_header: (AUTHORIZATION, "Bearer "),
             body,

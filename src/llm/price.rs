@@ -75,6 +75,11 @@ impl Price {
     }
 }
 
+/// Returns the names of the models that have a price.
+pub(super) fn priced_models() -> impl Iterator<Item = &'static str> {
+    PRICES.into_iter().map(|(name, _)| name)
+}
+
 /// Returns the newest model of a family that is named by one word, such as `sonnet`.
 pub(crate) fn newest_of_family(word: &str) -> Option<&'static str> {
     match word.trim() {

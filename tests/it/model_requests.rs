@@ -285,6 +285,77 @@ fn other_errors_fail_the_run_with_their_message() {
 }
 
 #[test]
+fn a_server_that_is_not_there_is_named_with_what_to_try() {
+    for (provider, url, expected) in [
+        (
+            "openai",
+            "http://127.0.0.1:9/v1",
+            "cannot connect to 127.0.0.1 port 9: ",
+        ),
+        (
+            "anthropic",
+            "http://localhost:9",
+            "cannot connect to localhost port 9: ",
+        ),
+    ] {
+        let spec = spec(provider, &format!("base_url: '{url}'"));
+        let project = Project::new().spec(spec).env("ANTHROPIC_API_KEY", "k");
+        let ran = project.run(RUN_JSON).exits(4).says(expected);
+        ran.says("start the model's server, or set base_url to where it listens");
+    }
+}
+
+#[test]
+fn a_path_that_the_server_does_not_have_is_named_with_what_to_try() {
+    let server = Server::start([reply::raw(405, "text/plain", "Method Not Allowed")]);
+    let url = server.url();
+    for (base, shown) in [("api", "no such path"), ("v1", "Method Not Allowed")] {
+        let spec = spec("openai", &format!("base_url: '{url}/{base}'"));
+        let ran = Project::with(spec, &server).run(RUN_JSON).exits(1);
+        ran.says(&format!(
+            "{shown}; asked at {url}/{base}/chat/completions: base_url mostly ends in /v1"
+        ));
+    }
+}
+
+#[test]
+fn an_unknown_model_gets_those_that_the_server_has_or_that_are_known() {
+    let listed = r#"{"object":"list","data":[{"id":"llama3.2"},{"id":"qwen3-coder:30b"},{"id":"\u001b[31mred"}]}"#;
+    let ollama = r#"{"error":{"message":"model 'qwen3-coder' not found","type":"api_error"}}"#;
+    for (provider, body, list, expected) in [
+        (
+            "openai",
+            ollama,
+            reply::raw(200, "application/json", listed),
+            "not found; the server has qwen3-coder:30b, \\u{1b}[31mred, llama3.2: set generator.model or --model",
+        ),
+        (
+            "openai",
+            r#"{"error":{"message":"The model `x` does not exist","code":"model_not_found"}}"#,
+            reply::status(500),
+            "does not exist; known models are ",
+        ),
+        (
+            "anthropic",
+            r#"{"type":"error","error":{"type":"not_found_error","message":"model: claude-sonet"}}"#,
+            reply::raw(200, "application/json", listed),
+            "model: claude-sonet; the server has ",
+        ),
+    ] {
+        let server = Server::start([reply::raw(404, "application/json", body), list]);
+        let project = Project::with(
+            spec(provider, "").replace("scripted", "qwen3-coder"),
+            &server,
+        );
+        project.run(RUN_JSON).exits(1).says(expected);
+        let requests = server.requests();
+        assert_eq!(requests.len(), 2, "{provider}");
+        assert!(requests[1].path.ends_with("/v1/models") && requests[1].raw.is_empty());
+        project.nothing_left();
+    }
+}
+
+#[test]
 fn a_redirect_is_not_followed() {
     let decoy = Server::answering(|_| reply::answer("42"));
     for status in [301, 302, 307, 308] {

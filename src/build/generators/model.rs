@@ -83,7 +83,9 @@ fn asks_for_less(kind: PermanentErrorKind, bytes: usize) -> bool {
     match kind {
         PermanentErrorKind::ContextTooLong => true,
         PermanentErrorKind::RequestTooLarge => LARGE_REQUEST <= bytes,
-        PermanentErrorKind::Other => false,
+        PermanentErrorKind::UnknownModel
+        | PermanentErrorKind::UnknownPath
+        | PermanentErrorKind::Other => false,
     }
 }
 
