@@ -159,7 +159,7 @@ pub mod trees {
     impl TreeCopy {
         pub fn open(root: &Path, spec: &Path) -> Result<TreeCopy> {
             let cancel = CancelToken::never().map_err(|error| Error::Bug(error.to_string()))?;
-            let inputs = collect_inputs(&read_spec(spec, None)?, root, &cancel)?;
+            let inputs = collect_inputs(&read_spec(spec, None, &[])?, root, &cancel)?;
             let root = Root::open(root)?;
             let workspace = Workspace::open(root.handle(), "workspace", &root.join("workspace"))?;
             Ok(TreeCopy {

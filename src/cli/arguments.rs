@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+use crate::build::spec::setting::SpecSetting;
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0  success                             64  bad command line, or an API key is missing
@@ -171,6 +173,9 @@ pub(super) struct RunArguments {
     /// Model; overrides the spec; a state of a workflow may name another
     #[arg(long, value_name = "M")]
     pub model: Option<String>,
+    /// Replace a field of the spec, such as generator.temperature=0.2; the value is YAML; repeatable
+    #[arg(long, value_name = "KEY=VALUE", value_parser = SpecSetting::parse)]
+    pub set: Vec<SpecSetting>,
     /// Start a new run whose model requests are answered from this log, without network or key
     #[arg(long, value_name = "LOG")]
     pub replay: Option<PathBuf>,

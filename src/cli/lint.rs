@@ -89,7 +89,7 @@ fn lint_spec(env: &CliEnv, file: &Path) -> Result<Vec<Finding>> {
 }
 
 fn check_spec(env: &CliEnv, file: &Path) -> Result<Vec<Finding>> {
-    let spec = read_spec(file, env.home().as_deref())?;
+    let spec = read_spec(file, env.home().as_deref(), &[])?;
     let inputs = collect_inputs(&spec, &env.root, &cancel_on_signals()?)?;
     inputs.left_out.iter().for_each(|line| print_stderr(line));
     let price = known_price(&spec).err();

@@ -26,6 +26,8 @@ pub(super) fn kept_options(arguments: &RunArguments) -> Vec<String> {
     let given = options
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)));
+    let set = arguments.set.iter();
+    let given = given.chain(set.map(|setting| ("--set", setting.to_string())));
     let mut words: Vec<String> = given
         .flat_map(|(name, value)| match value.starts_with('-') {
             true => vec![format!("{name}={value}")],
@@ -85,6 +87,8 @@ pub(super) fn resume_command(
     let given = options
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)));
+    let set = arguments.set.iter();
+    let given = given.chain(set.map(|setting| ("--set", setting.to_string().into())));
     let mut flags = vec![
         ("--continue", continues),
         ("--keep-best", arguments.keep_best),

@@ -129,7 +129,7 @@ impl RunConfig {
         refuse_flags(arguments)?;
         refuse_colon(&env.root)?;
         Root::open(&env.root)?;
-        let mut spec = read_spec(file, env.home().as_deref())?;
+        let mut spec = read_spec(file, env.home().as_deref(), &arguments.set)?;
         apply_arguments(&mut spec, arguments)?;
         let inputs = collect_inputs(&spec, &env.root, cancel)?;
         let warnings = spec.warnings.iter().chain(&inputs.warnings);

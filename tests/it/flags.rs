@@ -216,3 +216,60 @@ fn lint_accepts_a_path_like_a_flag() {
     let ran = project.run(&["lint", "specs/none", "--json"]).exits(64);
     assert!(ran.stdout.is_empty(), "{}", ran.transcript());
 }
+
+#[test]
+fn set_replaces_fields_of_the_spec() {
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    let set = [
+        "--set",
+        "generator.temperature=0.25",
+        "--set",
+        "max_retries=2",
+        "--set",
+        "name=another name",
+    ];
+    project.run(&[RUN, &set].concat()).exits(0);
+    assert_eq!(server.requests()[0].body["temperature"], 0.25);
+    assert_eq!(project.state()["max_retries"], 2);
+    let log = project.log();
+    let options = log[0]["options"].as_array().unwrap();
+    assert!(options.contains(&json!("name=another name")), "{options:?}");
+    // The hash is that of the fields as they were set: without them the spec is another one.
+    let ran = project.run(RUN_JSON);
+    assert!(
+        ran.stderr.contains("the spec has changed"),
+        "{}",
+        ran.transcript()
+    );
+}
+
+#[test]
+fn a_setting_that_does_not_fit_is_refused() {
+    let server = Server::start([]);
+    let project = Project::with(answer_spec(), &server);
+    let before = project.files();
+    for (setting, word) in [
+        (
+            "generator.temperature=hot",
+            "`generator.temperature`, set to \"hot\": expected a number",
+        ),
+        ("generator.temprature=1", "did you mean `temperature`"),
+        ("name.x=1", "not inside a mapping"),
+        ("checks.7.timeout=1", "number of an item"),
+    ] {
+        let ran = project
+            .run(&[RUN_JSON, &["--set", setting]].concat())
+            .exits(65);
+        assert!(ran.stderr.contains(word), "{word}\n{}", ran.transcript());
+        assert!(
+            ran.stderr.contains("specs/spec.yaml:1:1: "),
+            "{}",
+            ran.transcript()
+        );
+    }
+    for setting in ["x", "=1", "a=[1"] {
+        check_refused(&project, &[RUN, &["--set", setting]].concat(), &["--set"]);
+    }
+    assert_eq!(project.files(), before);
+}

@@ -3,7 +3,7 @@
 //! `read.rs` turns a file into a `Spec` or an error with file, line and column: `source/` makes a tree of values with
 //! positions, `validate.rs` and its siblings turn the tree into the types of `model.rs`. `field_rule.rs` has the form of the tables of
 //! fields, from which `schema.rs` makes the JSON Schema. `collect.rs` reads the files that the spec copies, protects, hides or uses as a
-//! template (`inputs.rs`), `copy_filter.rs` says what it would leave out; `identity.rs` computes the hash over all of it.
+//! template (`inputs.rs`), `copy_filter.rs` says what it would leave out; `identity.rs` computes the hash over all of it. `setting.rs` replaces fields by those of the command line.
 
 mod checks;
 mod collect;
@@ -22,6 +22,7 @@ mod prompts;
 mod read;
 mod sandbox;
 pub(crate) mod schema;
+pub(crate) mod setting;
 mod sources;
 #[cfg(test)]
 mod tests;

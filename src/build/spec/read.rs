@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use super::examples::example_of;
 use super::model::Spec;
+use super::setting::{SettingPlaces, SpecSetting};
 use super::validate::{MarkdownBody, validate};
 use crate::error::Error;
 use crate::source::code;
 use crate::source::diagnostic::{Diagnostic, SourceFile, shown_path};
-use crate::source::finding::{FindingLevel, FindingList};
+use crate::source::finding::{Finding, FindingLevel, FindingList};
 use crate::source::front_matter::split_front_matter;
 use crate::source::node::{Node, NodeValue};
 use crate::source::text_file::{decode, load};
@@ -20,14 +21,19 @@ use crate::source::yaml::{ParsedText, parse_json, parse_yaml};
 
 /// Reads and validates the spec in `path`, which is shown in messages as it was given.
 ///
-/// `home` replaces `~` in `sandbox.read`.
-pub(crate) fn read_spec(path: &Path, home: Option<&Path>) -> Result<Spec, Error> {
+/// `home` replaces `~` in `sandbox.read`; `settings` replace fields of the file.
+pub(crate) fn read_spec(
+    path: &Path,
+    home: Option<&Path>,
+    settings: &[SpecSetting],
+) -> Result<Spec, Error> {
     let cannot_read = |error: io::Error| {
         let path = shown_path(path);
         Error::Spec(format!("{path}: cannot read the spec: {error}"))
     };
     let file = absolute(path).map_err(cannot_read)?;
-    parse_spec(path, file, &load(path).map_err(cannot_read)?, home)
+    let bytes = load(path).map_err(cannot_read)?;
+    parse_with_settings((path, file), &bytes, home, settings)
 }
 
 /// Validates the spec in the bytes of `file`, which is absolute and shown as `path`.
@@ -37,19 +43,56 @@ pub fn parse_spec(
     bytes: &[u8],
     home: Option<&Path>,
 ) -> Result<Spec, Error> {
+    parse_with_settings((path, file), bytes, home, &[])
+}
+
+fn parse_with_settings(
+    (path, file): (&Path, PathBuf),
+    bytes: &[u8],
+    home: Option<&Path>,
+    settings: &[SpecSetting],
+) -> Result<Spec, Error> {
     let source = Arc::new(decode(path, bytes)?);
-    let (parsed, markdown) = parse(path, &source.text);
-    let Some(tree) = &parsed.tree else {
-        return Err(error(&source, &parsed, Vec::new()));
+    let (mut parsed, markdown) = parse(path, &source.text);
+    let places = SettingPlaces::behind(&source.text);
+    let found = |parsed: &ParsedText, mistakes: Vec<Diagnostic>| {
+        let is_set = |mistake: &Diagnostic| places.setting(settings, &mistake.span).is_some();
+        let (of_settings, of_file) = mistakes.into_iter().partition(is_set);
+        let mut findings = findings(&source, parsed, of_file);
+        let of_settings: Vec<Diagnostic> = of_settings;
+        let of_settings = of_settings.iter();
+        findings.extend(of_settings.filter_map(|mistake| {
+            let setting = places.setting(settings, &mistake.span)?;
+            Some(finding_of_setting(path, setting, mistake))
+        }));
+        Error::Findings(findings)
     };
+    let Some(tree) = &mut parsed.tree else {
+        return Err(found(&parsed, Vec::new()));
+    };
+    let misplaced = places.apply(tree, settings);
     match validate(source.clone(), file, home, tree, markdown) {
-        Ok(spec) if parsed.mistakes.is_empty() => Ok(spec),
-        result => Err(error(&source, &parsed, result.err().unwrap_or_default())),
+        Ok(spec) if parsed.mistakes.is_empty() && misplaced.is_empty() => Ok(spec),
+        result => {
+            let mistakes = result.err().unwrap_or_default();
+            Err(found(&parsed, [misplaced, mistakes].concat()))
+        }
+    }
+}
+
+fn finding_of_setting(path: &Path, setting: &SpecSetting, mistake: &Diagnostic) -> Finding {
+    let SpecSetting { path: field, value } = setting;
+    let message = format!("`{field}`, set to {value}: {}", mistake.message);
+    let file = path.to_string_lossy();
+    let finding = Finding::of_file(&file, FindingLevel::Error, code::FIELD, &message);
+    match &mistake.help {
+        Some(help) => finding.with_help(help),
+        None => finding,
     }
 }
 
 /// The mistakes in the order of the text, those of fields with the name of the field and an example.
-fn error(source: &SourceFile, parsed: &ParsedText, mistakes: Vec<Diagnostic>) -> Error {
+fn findings(source: &SourceFile, parsed: &ParsedText, mistakes: Vec<Diagnostic>) -> Vec<Finding> {
     let syntax = parsed.mistakes.iter().cloned();
     let fields = mistakes
         .into_iter()
@@ -64,7 +107,7 @@ fn error(source: &SourceFile, parsed: &ParsedText, mistakes: Vec<Diagnostic>) ->
     for (code, mistake) in all {
         findings.add(FindingLevel::Error, code, &mistake);
     }
-    Error::Findings(findings.into_vec())
+    findings.into_vec()
 }
 
 fn in_field(tree: Option<&Node>, mistake: Diagnostic) -> Diagnostic {

@@ -52,6 +52,7 @@ fn refuse_spec_flags(arguments: &RunArguments) -> Result<()> {
         ("--max-retries", arguments.max_retries.is_some()),
         ("--continue", arguments.continues),
         ("--keep-best", arguments.keep_best),
+        ("--set", !arguments.set.is_empty()),
     ];
     match given.iter().find(|(_, is_given)| *is_given) {
         Some((flag, _)) => Err(Error::Usage(format!(

@@ -45,7 +45,7 @@ impl Folder {
     }
 
     fn read(&self, name: &str) -> Result<Spec, Error> {
-        super::read_spec(&self.path().join(name), Some(self.path()))
+        super::read_spec(&self.path().join(name), Some(self.path()), &[])
     }
 
     /// The error of a spec that is refused, without the folder's own path.

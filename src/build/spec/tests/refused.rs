@@ -474,7 +474,7 @@ proptest! {
         for name in ["s.yaml", "s.json", "s.md"] {
             for content in [bytes.as_slice(), text.as_bytes(), format!("---\n{text}\n---\nx").as_bytes()] {
                 fs::write(folder.path().join(name), content).unwrap();
-                let _ = read_spec(&folder.path().join(name), None);
+                let _ = read_spec(&folder.path().join(name), None, &[]);
             }
         }
     }
