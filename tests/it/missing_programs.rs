@@ -284,7 +284,7 @@ fn a_shell_line_as_one_word_is_refused() {
         .run(RUN)
         .exits(65)
         .says("spec.yaml:3:20: ")
-        .says("[sh, -c, ");
+        .says("`command: [make, test]`");
 }
 
 #[test]
