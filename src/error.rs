@@ -12,6 +12,9 @@ use crate::state::reason::Reason;
 /// How much of an offending name is shown.
 const SHOWN_CHARACTERS: usize = 200;
 
+/// The exit code of a pause, whatever its reason.
+pub(crate) const PAUSED_EXIT_CODE: u8 = 4;
+
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// Why a command failed or stopped early.
@@ -87,6 +90,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Stopped(signal) => signal.exit_code(),
+            Error::Paused(..) => PAUSED_EXIT_CODE,
             Error::Usage(_)
             | Error::Spec(_)
             | Error::Findings(_)
@@ -96,7 +100,6 @@ impl Error {
             | Error::Locked(_)
             | Error::Io { .. }
             | Error::Failed(..)
-            | Error::Paused(..)
             | Error::Bug(_) => self.reason().exit_code(),
         }
     }

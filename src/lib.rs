@@ -59,6 +59,8 @@ mod conversation;
 #[cfg(target_os = "linux")]
 mod build;
 #[cfg(target_os = "linux")]
+mod fleet;
+#[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
 mod server;

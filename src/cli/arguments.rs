@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use crate::build::spec::setting::SpecSetting;
+use crate::cli::fleet::arguments::FleetCommand;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -115,6 +116,9 @@ pub(super) enum CliCommand {
     },
     /// Delete state.json, and empty workspace/ after a build; logs/ and specs/ stay
     Reset,
+    /// Run many specs, each in a root of its own, with one budget and one report
+    #[command(subcommand)]
+    Fleet(FleetCommand),
     /// Serve bash, python, editor and your own environments as NDJSON on stdin and stdout
     Serve(ServeArguments),
     /// Find mistakes in a spec or a workflow without running anything
@@ -136,7 +140,7 @@ pub(super) enum CliCommand {
     Man(ManArguments),
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(group = ArgGroup::new("what").args(["path", "spec", "workflow"]))]
 #[command(override_usage = "orchestrator run [OPTIONS] <PATH|--spec <FILE>|--workflow <PATH>>")]
 pub(super) struct RunArguments {
@@ -196,7 +200,7 @@ pub(super) struct RunArguments {
 }
 
 /// Flags of `run --workflow` that do not work with a spec.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Workflow options")]
 pub(super) struct WorkflowFlags {
     /// The input of the start state
@@ -395,9 +399,9 @@ pub(super) enum CompletionShell {
 
 #[derive(Debug, Args)]
 pub(super) struct ManArguments {
-    /// Print the page of this command [default: the page of orchestrator]
+    /// Print the page of this command, such as run or fleet run [default: the page of orchestrator]
     #[arg(value_name = "COMMAND")]
-    pub command: Option<String>,
+    pub command: Vec<String>,
     /// Write the pages of all commands to this directory, and print nothing
     #[arg(short, long, value_name = "DIR", conflicts_with = "command")]
     pub output: Option<PathBuf>,
@@ -405,7 +409,7 @@ pub(super) struct ManArguments {
 
 /// A `--budget` that is not an amount of money.
 #[derive(Debug, PartialEq)]
-struct InvalidUsd;
+pub(super) struct InvalidUsd;
 
 impl fmt::Display for InvalidUsd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -415,7 +419,7 @@ impl fmt::Display for InvalidUsd {
 
 impl std::error::Error for InvalidUsd {}
 
-fn parse_usd(text: &str) -> Result<f64, InvalidUsd> {
+pub(super) fn parse_usd(text: &str) -> Result<f64, InvalidUsd> {
     let usd: f64 = text.trim().parse().map_err(|_| InvalidUsd)?;
     if usd.is_finite() && usd >= 0.0 {
         Ok(usd)

@@ -9,14 +9,19 @@ use crate::cli::examples::{EXAMPLES, Example};
 
 /// The command line with the examples in its help.
 pub(super) fn command() -> Command {
-    let command = CliArguments::command();
+    with_all_examples(CliArguments::command(), "")
+}
+
+/// Adds the examples of a command and of those below it; `path` is its name with those above, such as `fleet run`.
+fn with_all_examples(command: Command, path: &str) -> Command {
     let names: Vec<String> = command
         .get_subcommands()
         .map(|subcommand| subcommand.get_name().to_owned())
         .collect();
-    let command = with_examples(command, "");
+    let command = with_examples(command, path);
     names.iter().fold(command, |command, name| {
-        command.mut_subcommand(name, |subcommand| with_examples(subcommand, name))
+        let below = format!("{path} {name}").trim_start().to_owned();
+        command.mut_subcommand(name, |subcommand| with_all_examples(subcommand, &below))
     })
 }
 

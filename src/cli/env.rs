@@ -63,6 +63,17 @@ impl CliEnv {
         }
     }
 
+    /// The same environment for a command in another root.
+    pub(super) fn in_root(&self, root: &Path) -> CliEnv {
+        CliEnv {
+            variables: self.variables.clone(),
+            named_root: Some(root.to_owned()),
+            root: self.current_dir.join(root),
+            current_dir: self.current_dir.clone(),
+            color: self.color,
+        }
+    }
+
     /// The value of a variable that is set and not empty.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         let value = self
@@ -177,6 +188,10 @@ impl CliEnv {
     /// Whether the terminal cannot move the cursor.
     pub(super) fn has_dumb_terminal(&self) -> bool {
         self.text("TERM").is_none_or(|term| term == "dumb")
+    }
+
+    pub(super) fn current_dir(&self) -> &Path {
+        &self.current_dir
     }
 
     /// Whether a path leads to the current directory.

@@ -172,6 +172,84 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         )],
     ),
     (
+        "fleet",
+        &[
+            (
+                "orchestrator fleet run specs --budget 20 --jobs 4",
+                "run every spec of a folder; after Ctrl+C or a crash the same line goes on",
+            ),
+            (
+                "orchestrator fleet status fleet",
+                "every entry with its outcome, and the command that goes on",
+            ),
+        ],
+    ),
+    (
+        "fleet run",
+        &[
+            (
+                "orchestrator fleet run specs --budget 20 --jobs 4",
+                "in ./fleet, four at a time, for 20 USD together",
+            ),
+            (
+                "orchestrator fleet run specs/a.yaml --matrix model=small,large --repeat 5 --out sweep",
+                "ten entries: solved per model and pass@k in the report",
+            ),
+            (
+                "orchestrator fleet run specs --engine slurm --cpus 2 --mem 4G",
+                "on a Slurm cluster",
+            ),
+        ],
+    ),
+    (
+        "fleet plan",
+        &[(
+            "orchestrator fleet plan 'specs/**/*.yaml' --out nightly",
+            "write nightly/fleet.json, for an engine of your own",
+        )],
+    ),
+    (
+        "fleet task",
+        &[(
+            "orchestrator fleet task nightly 0",
+            "run the first entry of the plan in nightly/",
+        )],
+    ),
+    (
+        "fleet resume",
+        &[
+            (
+                "orchestrator fleet resume fleet --budget 40",
+                "go on with more money",
+            ),
+            (
+                "orchestrator fleet resume fleet --failed",
+                "continue what failed for want of retries, money, turns or time",
+            ),
+        ],
+    ),
+    (
+        "fleet status",
+        &[(
+            "orchestrator fleet status fleet --json",
+            "the same object that `fleet run --json` prints at its end",
+        )],
+    ),
+    (
+        "fleet report",
+        &[(
+            "orchestrator fleet report fleet",
+            "write fleet/report.html, linked to a report of each run",
+        )],
+    ),
+    (
+        "fleet cancel",
+        &[(
+            "orchestrator fleet cancel fleet parser-1b2c3d4e",
+            "stop one entry; without names all of them",
+        )],
+    ),
+    (
         "completions",
         &[
             (
@@ -208,9 +286,16 @@ mod tests {
     use super::*;
     use crate::cli::command::{command, parse};
 
+    /// The names of all commands, those of `fleet` as `fleet run`.
     fn names(command: &Command) -> Vec<String> {
-        let names = command.get_subcommands().map(Command::get_name);
-        names.map(str::to_owned).collect()
+        let mut names = Vec::new();
+        for subcommand in command.get_subcommands() {
+            let name = subcommand.get_name();
+            names.push(name.to_owned());
+            let below = self::names(subcommand).into_iter();
+            names.extend(below.map(|below| format!("{name} {below}")));
+        }
+        names
     }
 
     #[test]
@@ -231,11 +316,15 @@ mod tests {
             for (line, purpose) in *examples {
                 let own = line.split(" | ").next().unwrap_or_default();
                 let own = own.split(" > ").next().unwrap_or_default();
-                let words: Vec<_> = own.split(' ').map(Into::into).collect();
+                let words = shlex::split(own).unwrap();
+                let words: Vec<std::ffi::OsString> = words.into_iter().map(Into::into).collect();
                 let parsed = parse(&words, "");
                 assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
                 assert_eq!(words[0], "orchestrator", "{line}");
-                assert!(of.is_empty() || words[1] == *of, "{line}");
+                assert!(
+                    own.starts_with(format!("orchestrator {of}").trim_end()),
+                    "{line}"
+                );
                 assert!(!purpose.is_empty() && !purpose.ends_with('.'), "{line}");
             }
         }

@@ -20,11 +20,12 @@ const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 pub(super) fn main(arguments: &ManArguments) -> Result<String> {
     let mut program = command().disable_help_subcommand(true);
     program.build();
-    match (&arguments.output, &arguments.command) {
-        (Some(dir), _) => write_pages(&program, dir).map(|()| String::new()),
-        (None, None) => page(&program).map(|(_, text)| text),
-        (None, Some(name)) => page(subcommand(&program, name)?).map(|(_, text)| text),
+    if let Some(dir) = &arguments.output {
+        return write_pages(&program, dir).map(|()| String::new());
     }
+    let names = arguments.command.iter();
+    let command = names.map(String::as_str).try_fold(&program, subcommand)?;
+    page(command).map(|(_, text)| text)
 }
 
 fn subcommand<'a>(program: &'a Command, name: &str) -> Result<&'a Command> {
@@ -39,12 +40,11 @@ fn subcommand<'a>(program: &'a Command, name: &str) -> Result<&'a Command> {
 
 fn write_pages(program: &Command, dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(|error| Error::io("create", dir, error))?;
-    for command in std::iter::once(program).chain(program.get_subcommands()) {
-        let (name, text) = page(command)?;
-        let path = dir.join(name);
-        write_page(dir, &path, &text).map_err(|error| Error::io("write", &path, error))?;
-    }
-    Ok(())
+    let (name, text) = page(program)?;
+    let path = dir.join(name);
+    write_page(dir, &path, &text).map_err(|error| Error::io("write", &path, error))?;
+    let mut below = program.get_subcommands();
+    below.try_for_each(|command| write_pages(command, dir))
 }
 
 /// Replaces the file whole.

@@ -18,6 +18,7 @@ mod diff;
 mod doctor;
 mod env;
 mod examples;
+mod fleet;
 mod fresh_start;
 mod init;
 mod known_run;
@@ -112,6 +113,7 @@ fn dispatch(argv: &[OsString], commit: &str) -> u8 {
         },
         CliCommand::Report(arguments) => print_result(report::main(&env, &arguments)),
         CliCommand::Runs { json } => print_result(runs::main(&env, json)),
+        CliCommand::Fleet(command) => fleet::main(command, &env),
         CliCommand::Reset => print_result(reset::main(&env)),
         CliCommand::Apply { check } => apply::main(&env, check),
         CliCommand::Lint(LintArguments { path, spec, json }) => lint::main(&env, path, spec, json),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::build::rounds::CheckResult;
 use crate::cli::output::{print_error, print_stderr, write_stdout};
-use crate::error::Error;
+use crate::error::{Error, PAUSED_EXIT_CODE};
 use crate::events::MAIN_AGENT;
 use crate::observers::workflow_text::run_lines;
 use crate::state::phase::Phase;
@@ -21,8 +21,6 @@ use crate::text::terminal::rendered;
 const SHOWN_CHANGES: usize = 20;
 /// How much of a message the line on stdout has.
 const SHOWN_CHARACTERS: usize = 300;
-/// The exit code of a pause.
-const PAUSED: u8 = 4;
 
 /// The result of a `run`, in the fields of its JSON object.
 #[derive(Debug, Serialize)]
@@ -86,6 +84,7 @@ impl RunOutcome {
         RunOutcome {
             outcome: match error {
                 Error::Stopped(_) => OutcomeWord::Interrupted,
+                Error::Paused(..) => OutcomeWord::Paused,
                 Error::StateCorrupt(_) => OutcomeWord::Failed,
                 _ => OutcomeWord::Refused,
             },
@@ -170,7 +169,7 @@ impl RunOutcome {
             outcome,
             // A budget that is used up ends a build and pauses a workflow.
             exit_code: if is_paused {
-                PAUSED
+                PAUSED_EXIT_CODE
             } else {
                 reason.exit_code()
             },
@@ -271,6 +270,19 @@ impl RunOutcome {
     pub(super) fn already_shown(mut self) -> RunOutcome {
         self.is_shown = true;
         self
+    }
+
+    pub(super) fn exit_code(&self) -> u8 {
+        self.exit_code
+    }
+
+    /// Whether the console has shown the message.
+    pub(super) fn is_shown(&self) -> bool {
+        self.is_shown
+    }
+
+    pub(super) fn is_paused_by(&self, reason: Reason) -> bool {
+        self.outcome == OutcomeWord::Paused && self.reason == reason
     }
 
     pub(super) fn message(&self) -> &str {

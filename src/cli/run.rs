@@ -1,5 +1,7 @@
 //! `run`: decides what there is to do, drives the run, and concludes with its result.
 
+use std::path::Path;
+
 use crate::build::build_log::BuildLog;
 use crate::build::context::Context;
 use crate::build::spec::BudgetSpec;
@@ -23,11 +25,13 @@ use crate::cli::workflow;
 use crate::conversation::log_state::LogState;
 use crate::error::{Error, Result};
 use crate::events::{BudgetLimits, Event, MAIN_AGENT, ReplacedRun};
+use crate::fleet::folder::FleetFolder;
 use crate::process::sandbox::probe::ProbeResult;
 use crate::snapshots::pending_apply::refuse_unfinished_apply;
 use crate::state::phase::Phase;
 use crate::state::run::RunState;
 use crate::state::store::{LoadedState, Root};
+use crate::text::quote::shell_word;
 
 /// The first line of a replay.
 pub(super) const REPLAY_LINE: &str =
@@ -41,6 +45,7 @@ pub(super) fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {
         Err(error) => return RunOutcome::refused(&error),
     };
     let outcome = cancel_on_signals().and_then(|cancel| {
+        refuse_fleet_root(&env.root)?;
         let config = RunConfig::read(arguments, &spec, env, &cancel)?;
         execute(config, env, cancel)
     });
@@ -49,10 +54,37 @@ pub(super) fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {
         .with_next(|continues| resume_command(arguments, &spec, env, continues))
 }
 
+/// Refuses the root of an entry of a fleet: its money and its result are those of the fleet.
+fn refuse_fleet_root(root: &Path) -> Result<()> {
+    let Some(folder) = FleetFolder::of_root(root) else {
+        return Ok(());
+    };
+    let name = root.canonicalize().unwrap_or_default();
+    let name = name.file_name().unwrap_or_default().to_string_lossy();
+    let path = folder.path.to_string_lossy();
+    Err(Error::Usage(format!(
+        "the root {} belongs to a fleet\nhelp: `orchestrator fleet task {} {}` runs it there",
+        root.display(),
+        shell_word(&path),
+        shell_word(&name)
+    )))
+}
+
 fn execute(config: RunConfig, env: &CliEnv, cancel: CancelToken) -> Result<RunOutcome> {
     let root = Root::open(&config.root)?;
     root.refuse_links(&["workspace", "logs"])?;
     let _lock = root.lock()?;
+    execute_locked(config, env, root, cancel)
+}
+
+/// Runs the command to its end in a root whose lock this process has.
+pub(super) fn execute_locked(
+    config: RunConfig,
+    env: &CliEnv,
+    root: Root,
+    cancel: CancelToken,
+) -> Result<RunOutcome> {
+    root.refuse_links(&["workspace", "logs"])?;
     root.sweep();
     match decide(&config, env, &root, &cancel)? {
         RunDecision::Over(state) => report_again(&config, &root, &state, &cancel),
@@ -84,7 +116,9 @@ fn report_again(
     } else {
         ""
     };
-    print_stderr(&format!("this run is over{hint}: {}", outcome.message()));
+    if !config.output.is_silent {
+        print_stderr(&format!("this run is over{hint}: {}", outcome.message()));
+    }
     Ok(outcome.already_shown())
 }
 

@@ -19,6 +19,7 @@ use crate::cli::arguments::RunArguments;
 use crate::cli::env::{CliEnv, own_launcher};
 use crate::cli::resume_command::kept_options;
 use crate::cli::target::refuse_flags;
+use crate::conversation::budget::SharedBudget;
 use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
 use crate::llm::http::is_loopback_address;
@@ -66,6 +67,15 @@ pub(super) struct RunConfig {
     pub secrets: Secrets,
     pub host: HostConfig,
     pub output: OutputConfig,
+    /// The budget of the fleet that the run belongs to.
+    pub shared_budget: Option<Arc<dyn SharedBudget>>,
+}
+
+/// A valid spec, with what it brings along and the model that it asks.
+pub(super) struct CheckedSpec {
+    pub spec: Spec,
+    pub inputs: Inputs,
+    pub model: ModelConfig,
 }
 
 /// The model that is asked, and how.
@@ -104,6 +114,8 @@ pub(super) struct OutputConfig {
     pub debug: bool,
     pub quiet: bool,
     pub json: bool,
+    /// Whether the console shows nothing at all.
+    pub is_silent: bool,
     pub color: bool,
     /// Whether the output is read by GitHub Actions.
     pub github: bool,
@@ -129,12 +141,13 @@ impl RunConfig {
         refuse_flags(arguments)?;
         refuse_colon(&env.root)?;
         Root::open(&env.root)?;
-        let mut spec = read_spec(file, env.home().as_deref(), &arguments.set)?;
-        apply_arguments(&mut spec, arguments)?;
-        let inputs = collect_inputs(&spec, &env.root, cancel)?;
+        let CheckedSpec {
+            spec,
+            inputs,
+            model,
+        } = CheckedSpec::read(arguments, file, env, cancel)?;
         let warnings = spec.warnings.iter().chain(&inputs.warnings);
         let mut warnings: Vec<String> = warnings.map(Finding::summary).collect();
-        let model = ModelConfig::resolve(&spec, env)?;
         let max_retries = arguments
             .max_retries
             .map(|asked| clamp_retries(asked, &mut warnings));
@@ -161,6 +174,7 @@ impl RunConfig {
             inputs: Arc::new(inputs),
             warnings,
             model,
+            shared_budget: None,
         })
     }
 
@@ -173,6 +187,26 @@ impl RunConfig {
             max_retries: self.max_retries.unwrap_or(self.spec.max_retries),
             price_is_known: self.model.price_is_known,
             continues,
+        })
+    }
+}
+
+impl CheckedSpec {
+    /// Reads and checks a spec with what the command line puts over it. The root need not exist.
+    pub(super) fn read(
+        arguments: &RunArguments,
+        file: &Path,
+        env: &CliEnv,
+        cancel: &CancelToken,
+    ) -> Result<CheckedSpec> {
+        let mut spec = read_spec(file, env.home().as_deref(), &arguments.set)?;
+        apply_arguments(&mut spec, arguments)?;
+        let inputs = collect_inputs(&spec, &env.root, cancel)?;
+        let model = ModelConfig::resolve(&spec, env)?;
+        Ok(CheckedSpec {
+            spec,
+            inputs,
+            model,
         })
     }
 }
@@ -255,6 +289,9 @@ impl OutputConfig {
         if self.has_dumb_terminal || self.github {
             options.terminal = None;
         }
+        if self.is_silent {
+            options.sink = Box::new(std::io::sink());
+        }
         ConsoleOptions {
             color: self.color,
             github: self.github,
@@ -268,6 +305,7 @@ impl OutputConfig {
             debug: arguments.debug,
             quiet: arguments.quiet,
             json: arguments.json,
+            is_silent: false,
             color: env.has_color(std::io::stderr().is_terminal()),
             github: env.is_github_step(),
             has_dumb_terminal: env.has_dumb_terminal(),

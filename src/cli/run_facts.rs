@@ -31,6 +31,8 @@ const LINE_LIMIT: u64 = 512 << 20;
 pub(super) struct RunFacts {
     /// The first start that can be read.
     pub start: Option<StartLine>,
+    /// How often a process has begun to work on the run.
+    pub starts: u32,
     /// When the last process that worked on the run began.
     pub last_start: Option<String>,
     /// How that process ended.
@@ -151,6 +153,7 @@ impl RunFacts {
 
     fn begin(&mut self, line: &[u8]) -> Option<()> {
         let start: StartLine = parse(line)?;
+        self.starts += 1;
         self.usage.end_process();
         self.end = None;
         self.activities = Activities::default();

@@ -297,6 +297,7 @@ fn recorded_model(
             tokens: config.spec.budget.tokens,
             price: config.model.price,
         },
+        shared_budget: config.shared_budget.clone(),
         policy: RetryPolicy {
             scale: config.model.retry_scale,
             until: None,

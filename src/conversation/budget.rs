@@ -22,6 +22,13 @@ pub struct Budget {
     pub price: Option<Price>,
 }
 
+/// A budget that several runs share, beside their own ones.
+pub(crate) trait SharedBudget: Send + Sync {
+    /// Reserves what the run has used, and what its next request may cost at most, both in USD. Fails where that does
+    /// not fit.
+    fn reserve(&self, run_id: &str, used: f64, next: f64) -> Result<()>;
+}
+
 impl Budget {
     /// The cost of an answer, where the price is known or the provider reports it.
     pub fn cost(&self, answer: &Answer) -> Option<f64> {

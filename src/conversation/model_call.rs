@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::conversation::agent::Agent;
-use crate::conversation::budget::Budget;
+use crate::conversation::budget::{Budget, SharedBudget};
 use crate::conversation::event_log::Readiness;
 use crate::conversation::history::RecordedAnswer;
+use crate::conversation::log_state::LogState;
 use crate::conversation::replay::Replay;
 use crate::conversation::tool_bridge::{InlineTools, ToolBridge};
 use crate::conversation::usage::{MODEL_ERROR, STEP_ERROR};
@@ -33,6 +34,8 @@ pub(crate) struct RecordedModel {
     pub client: Model,
     pub provider: &'static str,
     pub budget: Budget,
+    /// The budget of the fleet that the run belongs to.
+    pub shared_budget: Option<Arc<dyn SharedBudget>>,
     pub policy: RetryPolicy,
     pub replay: Option<Arc<Replay>>,
     /// Gets the text of an answer while it streams.
@@ -275,10 +278,20 @@ impl RecordedModel {
         };
         agent.log.record_when(event, |state| {
             agent.check_cancelled()?;
-            match pending.session {
-                Some(_) => Ok(Readiness::Ready),
-                None => self.budget.readiness(pending.worst, state.usage()),
+            let readiness = match pending.session {
+                Some(_) => Readiness::Ready,
+                None => self.budget.readiness(pending.worst, state.usage())?,
+            };
+            if readiness == Readiness::Ready && self.replay.is_none() {
+                reserve(
+                    self.shared_budget.as_deref(),
+                    &self.budget,
+                    agent,
+                    pending,
+                    state,
+                )?;
             }
+            Ok(readiness)
         })
     }
 
@@ -318,6 +331,7 @@ impl RecordedModel {
         let RecordedModel {
             client,
             budget,
+            shared_budget,
             policy,
             secrets,
             on_text,
@@ -328,6 +342,7 @@ impl RecordedModel {
             place: *place,
             pending,
             budget,
+            shared_budget: shared_budget.as_deref(),
             secrets,
         };
         let mut bridge = tools.map(ToolBridge::new);
@@ -400,7 +415,28 @@ struct AttemptRecorder<'a> {
     place: RequestPlace,
     pending: &'a PendingRequest,
     budget: &'a Budget,
+    shared_budget: Option<&'a dyn SharedBudget>,
     secrets: &'a Secrets,
+}
+
+/// Reserves in the budget that several runs share what a request may cost. A provider with a limit of its own may use
+/// up what is left of the run's budget.
+fn reserve(
+    shared: Option<&dyn SharedBudget>,
+    budget: &Budget,
+    agent: &Agent,
+    pending: &PendingRequest,
+    state: &LogState,
+) -> Result<()> {
+    let Some(shared) = shared else {
+        return Ok(());
+    };
+    let (_, used) = budget.used(state.usage());
+    let next = match &pending.session {
+        Some(session) => session.usd_left,
+        None => pending.worst.cost_usd,
+    };
+    shared.reserve(&agent.run_id, used, next.unwrap_or(0.0))
 }
 
 impl AttemptRecorder<'_> {
@@ -410,6 +446,7 @@ impl AttemptRecorder<'_> {
             place,
             pending,
             budget,
+            shared_budget,
             secrets,
         } = *self;
         let agent_id = agent.id();
@@ -436,10 +473,14 @@ impl AttemptRecorder<'_> {
                 };
                 let recorded = agent.log.record_when(retried, |state| {
                     agent.check_cancelled()?;
-                    match pending.session {
-                        Some(_) => budget.left(state.usage()).map(|_| Readiness::Ready),
-                        None => budget.readiness(pending.worst, state.usage()),
+                    let readiness = match pending.session {
+                        Some(_) => budget.left(state.usage()).map(|_| Readiness::Ready)?,
+                        None => budget.readiness(pending.worst, state.usage())?,
+                    };
+                    if readiness == Readiness::Ready {
+                        reserve(shared_budget, budget, agent, pending, state)?;
                     }
+                    Ok(readiness)
                 });
                 recorded.map(drop)
             }

@@ -204,6 +204,11 @@ fn tick(screen: &Mutex<ConsoleScreen>, wakes: &Receiver<()>) {
     }
 }
 
+/// How wide the terminal on stderr is.
+pub(crate) fn stderr_columns() -> usize {
+    usize::from(stderr_size().columns)
+}
+
 fn stderr_size() -> TerminalSize {
     let found = rustix::termios::tcgetwinsize(io::stderr()).ok();
     let or_default = |found: Option<u16>, default| found.filter(|n| 0 < *n).unwrap_or(default);

@@ -12,6 +12,7 @@ pub(crate) mod env;
 mod job;
 mod launch;
 mod os_text;
+pub(crate) mod own_process;
 pub(crate) mod pager;
 mod prepared;
 mod process_tree;

@@ -90,6 +90,18 @@ impl Finding {
         }
     }
 
+    /// Moves a finding about a file to a place in it.
+    pub(crate) fn at(self, line: usize, column: usize) -> Finding {
+        let rendered = format!("{}:{line}:{column}: {}", escape(&self.file), self.message);
+        Finding {
+            line,
+            column,
+            end_column: column,
+            rendered,
+            ..self
+        }
+    }
+
     /// Adds what to do about it.
     pub(crate) fn with_help(self, help: &str) -> Finding {
         let help = escape(help);

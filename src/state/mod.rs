@@ -3,6 +3,7 @@
 //! Only `phase.rs` decides what comes next; nothing here uses a model, a child or the console.
 
 pub(crate) mod background;
+pub(crate) mod file_lock;
 pub(crate) mod journal;
 pub(crate) mod kept_state;
 pub(crate) mod lock_holder;

@@ -33,6 +33,12 @@ pub enum Reason {
     AgentFailed,
     /// An agent of a workflow waits for an answer.
     Asking,
+    /// An entry of a fleet was lost again and again without progress.
+    Lost,
+    /// `fleet cancel` stopped an entry.
+    Cancelled,
+    /// The spec of an entry is not the one that was planned.
+    SpecChanged,
     SpecInvalid,
     RootLocked,
     IoError,
@@ -56,12 +62,16 @@ impl Reason {
             | Reason::Stuck
             | Reason::ReplayMismatch
             | Reason::WorkspaceChanged
-            | Reason::AgentFailed => 1,
+            | Reason::AgentFailed
+            | Reason::Lost => 1,
             Reason::SafetyViolation => 2,
             Reason::StateCorrupt => 3,
-            Reason::ProviderUnavailable | Reason::ProviderUnauthorized | Reason::Asking => 4,
+            Reason::ProviderUnavailable
+            | Reason::ProviderUnauthorized
+            | Reason::Asking
+            | Reason::Cancelled => 4,
             Reason::Usage => 64,
-            Reason::SpecInvalid => 65,
+            Reason::SpecInvalid | Reason::SpecChanged => 65,
             Reason::InternalError => 70,
             Reason::IoError => 74,
             Reason::RootLocked => 75,
@@ -83,6 +93,12 @@ impl Reason {
                 | Reason::GenerationError
                 | Reason::PatchError
         )
+    }
+
+    /// The reason with a word.
+    pub(crate) fn from_word(word: &str) -> Option<Reason> {
+        Reason::deserialize(serde::de::value::StrDeserializer::<serde::de::value::Error>::new(word))
+            .ok()
     }
 
     /// The word in `state.json` and in the result.
@@ -109,6 +125,9 @@ impl Reason {
             Reason::Completed => "completed",
             Reason::AgentFailed => "agent_failed",
             Reason::Asking => "asking",
+            Reason::Lost => "lost",
+            Reason::Cancelled => "cancelled",
+            Reason::SpecChanged => "spec_changed",
             Reason::SpecInvalid => "spec_invalid",
             Reason::RootLocked => "root_locked",
             Reason::IoError => "io_error",

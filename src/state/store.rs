@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, linkat, openat, renameat, renameat_with,
@@ -25,8 +25,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::Serialize;
 
+use crate::cancel::CancelToken;
 use crate::error::{Error, Result, Violation};
 use crate::state::background::BackgroundSave;
+use crate::state::file_lock::{LockWait, lock_file};
 use crate::state::run::{InvalidState, ParsedState, RunState, now, timestamp};
 use crate::state::workflow::WorkflowState;
 
@@ -152,6 +154,27 @@ impl Root {
     /// Locks the root for this process; the error names the holder.
     pub(crate) fn lock(&self) -> Result<Lock> {
         let path = self.join(LOCK_FILE);
+        let file = self.create_lock_file()?;
+        match file.try_lock() {
+            Ok(()) => self.note_holder(file),
+            Err(TryLockError::WouldBlock) => Err(Error::Locked(self.in_use(&file))),
+            Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, error)),
+        }
+    }
+
+    /// Like `lock`, but waits until `deadline` for the process that has it.
+    pub(crate) fn lock_until(&self, deadline: Instant, cancel: &CancelToken) -> Result<Lock> {
+        let path = self.join(LOCK_FILE);
+        let locked = lock_file(self.create_lock_file()?, Some(deadline), cancel)
+            .map_err(|error| Error::io("lock", &path, error))?;
+        match locked {
+            LockWait::Locked(file) => self.note_holder(file),
+            LockWait::TimedOut => Err(Error::Locked(self.in_use(&self.create_lock_file()?))),
+            LockWait::Stopped(signal) => Err(Error::Stopped(signal)),
+        }
+    }
+
+    fn create_lock_file(&self) -> Result<File> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = openat(
@@ -160,17 +183,15 @@ impl Root {
             flags,
             Mode::from_raw_mode(0o644),
         )
-        .map_err(|error| Error::io("open", &path, error))?;
-        let mut file = File::from(fd);
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::Locked(self.in_use(&file))),
-            Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path, error)),
-        }
-        let holder = format!("pid {} since {}\n", std::process::id(), timestamp());
+        .map_err(|error| Error::io("open", &self.join(LOCK_FILE), error))?;
+        Ok(File::from(fd))
+    }
+
+    /// Writes this process into the lock file.
+    fn note_holder(&self, mut file: File) -> Result<Lock> {
         file.set_len(0)
-            .and_then(|()| file.write_all(holder.as_bytes()))
-            .map_err(|error| Error::io("write", &path, error))?;
+            .and_then(|()| file.write_all(holder_text().as_bytes()))
+            .map_err(|error| Error::io("write", &self.join(LOCK_FILE), error))?;
         Ok(Lock { _file: file })
     }
 
@@ -448,8 +469,26 @@ pub(super) fn read_holder(file: &File) -> String {
     String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
-/// Whether the process that a lock file names exists.
+/// What a lock file says of this process: `pid 12 on HOST since TIME`.
+pub(crate) fn holder_text() -> String {
+    let (pid, host) = (std::process::id(), host_name());
+    format!("pid {pid} on {host} since {}\n", timestamp())
+}
+
+/// The name of this machine.
+pub(crate) fn host_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
+}
+
+/// Whether the process that a lock file names exists, as far as can be seen: one on another machine may.
 pub(super) fn is_alive(holder: &str) -> bool {
+    let host = holder
+        .split_once(" on ")
+        .and_then(|(_, rest)| rest.split(' ').next());
+    if host.is_some_and(|host| host != host_name()) {
+        return true;
+    }
     let id = holder
         .strip_prefix("pid ")
         .and_then(|rest| rest.split(' ').next());

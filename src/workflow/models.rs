@@ -91,6 +91,7 @@ impl ModelPool {
                 tokens: None,
                 price: settings.prices.of(model),
             },
+            shared_budget: None,
             policy: RetryPolicy {
                 scale: settings.retry_scale,
                 until: None,

@@ -27,6 +27,8 @@ use crate::source::finding::Finding;
 use crate::workspace::generated::is_generated;
 use crate::workspace::safe_path::SafePath;
 
+/// A folder with this file is the directory of a fleet, whose roots and results change all the time.
+const FLEET_LOCK: &str = ".fleet.lock";
 /// The most that is kept in memory of all protected, hidden and template files together.
 const MAX_KEPT_BYTES: u64 = 256 << 20;
 /// The most files, folders and links that a spec may bring.
@@ -159,7 +161,10 @@ impl InputWalk<'_> {
         for entry in fs::read_dir(folder).map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
             let name = entry.file_name();
-            let is_owned = || self.is_owned_by_run(&folder.join(&name));
+            let is_owned = || {
+                let path = folder.join(&name);
+                self.is_owned_by_run(&path) || path.join(FLEET_LOCK).exists()
+            };
             if name != ".git" && !is_generated(&name) && !is_owned() {
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
                 names.push((name, is_folder));

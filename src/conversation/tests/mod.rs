@@ -88,6 +88,7 @@ fn model(url: &str, budget: Budget) -> RecordedModel {
         client: Model::Client(Box::new(Anthropic::new(endpoint))),
         provider: "anthropic",
         budget,
+        shared_budget: None,
         policy: RetryPolicy {
             scale: 0.0,
             until: None,

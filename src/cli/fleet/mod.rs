@@ -1,0 +1,40 @@
+//! `fleet`: many specs, each in a root of its own. Plans, drives, shows; `task` runs one entry.
+
+pub(super) mod arguments;
+mod cancel;
+mod entries;
+mod host;
+mod progress;
+mod root_facts;
+mod run;
+mod selection;
+mod status;
+mod summary;
+mod task;
+mod variables;
+
+use crate::cli::env::CliEnv;
+use crate::cli::fleet::arguments::FleetCommand;
+use crate::cli::fleet::run::PlanUse;
+use crate::cli::output::{print_error, write_stdout};
+use crate::error::Result;
+
+/// Runs the command and returns its exit code.
+pub(super) fn main(command: FleetCommand, env: &CliEnv) -> u8 {
+    let done = match command {
+        FleetCommand::Task(arguments) => return task::main(&arguments, env),
+        FleetCommand::Run(arguments) => run::main(arguments, PlanUse::Drive, env),
+        FleetCommand::Plan(arguments) => run::main(arguments, PlanUse::Write, env),
+        FleetCommand::Resume(arguments) => run::resume(&arguments, env),
+        FleetCommand::Status { directory, json } => printed(status::main(env, &directory, json)),
+        FleetCommand::Report {
+            directory, json, ..
+        } => printed(status::main(env, &directory, json)),
+        FleetCommand::Cancel { directory, names } => printed(cancel::main(env, &directory, &names)),
+    };
+    done.unwrap_or_else(|error| print_error(&error))
+}
+
+fn printed(text: Result<String>) -> Result<u8> {
+    text.and_then(|text| write_stdout(&text)).map(|()| 0)
+}

@@ -1,0 +1,351 @@
+//! `fleet run`, `fleet plan` and `fleet resume`: plan, then drive.
+
+use std::path::PathBuf;
+
+use crate::cancel::CancelToken;
+use crate::cli::env::{CliEnv, cancel_on_signals};
+use crate::cli::fleet::arguments::{FleetResumeArguments, FleetRunArguments};
+use crate::cli::fleet::entries::{PlannedEntries, planned_entries};
+use crate::cli::fleet::host::RunHost;
+use crate::cli::fleet::progress::FleetConsole;
+use crate::cli::fleet::summary::{FleetSummary, summarize};
+use crate::cli::output::write_stdout;
+use crate::error::{Error, Result};
+use crate::fleet::driver::{Driver, DriverEnd, DriverEntry, DriverSettings};
+use crate::fleet::engine::local::LocalEngine;
+use crate::fleet::engine::slurm::{SlurmEngine, SlurmSettings};
+use crate::fleet::engine::{Engine, EngineName};
+use crate::fleet::folder::FleetFolder;
+use crate::fleet::ledger::Ledger;
+use crate::fleet::plan::{FleetArguments, FleetEntry, FleetPlan, SlurmResources, kept_path};
+use crate::fleet::task_result::{TaskOutcome, TaskResult};
+use crate::llm::provider::ProviderFacts;
+use crate::state::reason::Reason;
+use crate::state::store::Root;
+use crate::text::quote::shell_word;
+
+/// What a command does with the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PlanUse {
+    /// Only write it.
+    Write,
+    /// Write it and start its tasks.
+    Drive,
+}
+
+/// How a command shows its result.
+struct Output {
+    quiet: bool,
+    json: bool,
+}
+
+/// What a command asks for.
+struct Request {
+    folder: FleetFolder,
+    arguments: FleetArguments,
+    /// `--budget` of this command.
+    budget: Option<f64>,
+    plan_use: PlanUse,
+    retries_failed: bool,
+    detaches: bool,
+    dry_run: bool,
+    output: Output,
+}
+
+/// Runs `fleet run` or `fleet plan` and returns its exit code.
+pub(super) fn main(arguments: FleetRunArguments, plan_use: PlanUse, env: &CliEnv) -> Result<u8> {
+    let folder = FleetFolder::new(&env.absolute(&arguments.out));
+    folder.refuse_foreign()?;
+    let specs = arguments.specs.iter();
+    let specs = specs.map(|spec| kept_path(&env.absolute(&PathBuf::from(spec)), &folder));
+    let request = Request {
+        arguments: FleetArguments {
+            specs: specs.collect(),
+            engine: arguments.engine.name(),
+            jobs: arguments.jobs,
+            budget: arguments.budget,
+            repeat: arguments.repeat,
+            matrix: arguments.matrix,
+            set: arguments.set.iter().map(ToString::to_string).collect(),
+            slurm: SlurmResources {
+                cpus: arguments.slurm.cpus,
+                mem: arguments.slurm.mem,
+                time_limit: arguments.slurm.time_limit,
+                sbatch: arguments.slurm.sbatch,
+            },
+            no_sandbox: arguments.no_sandbox,
+        },
+        folder,
+        budget: arguments.budget,
+        plan_use,
+        retries_failed: false,
+        detaches: arguments.slurm.detach,
+        dry_run: arguments.output.dry_run,
+        output: Output {
+            quiet: arguments.output.quiet,
+            json: arguments.output.json,
+        },
+    };
+    execute(request, env)
+}
+
+/// Runs `fleet resume` and returns its exit code.
+pub(super) fn resume(arguments: &FleetResumeArguments, env: &CliEnv) -> Result<u8> {
+    let folder = FleetFolder::new(&env.absolute(&arguments.directory));
+    let mut recorded = FleetPlan::load_existing(&folder)?.arguments;
+    recorded.budget = arguments.budget.or(recorded.budget);
+    recorded.jobs = arguments.jobs.or(recorded.jobs);
+    recorded.engine = arguments.engine.map_or(recorded.engine, |word| word.name());
+    execute(
+        Request {
+            folder,
+            arguments: recorded,
+            budget: arguments.budget,
+            plan_use: PlanUse::Drive,
+            retries_failed: arguments.failed,
+            detaches: arguments.detach,
+            dry_run: false,
+            output: Output {
+                quiet: arguments.quiet,
+                json: arguments.json,
+            },
+        },
+        env,
+    )
+}
+
+fn execute(request: Request, env: &CliEnv) -> Result<u8> {
+    refuse_flags(&request)?;
+    let cancel = cancel_on_signals()?;
+    let folder = &request.folder;
+    let before = FleetPlan::load(folder)?;
+    let planned = planned_entries(&request.arguments, folder, before.as_ref(), env, &cancel)?;
+    if request.dry_run {
+        return show_entries(&planned).map(|()| 0);
+    }
+    let mut engine_check = None;
+    if request.plan_use == PlanUse::Drive && request.arguments.engine == EngineName::Slurm {
+        engine_check = Some(SlurmSettings::check(env.variables().collect(), &cancel)?);
+    }
+    let _lock = folder.create()?;
+    let mut console = FleetConsole::new(request.output.quiet, env);
+    let plan = write_plan(&request, before, &planned, &cancel)?;
+    for note in &planned.notes {
+        console.note(note.clone());
+    }
+    if request.plan_use == PlanUse::Write {
+        let summary = summarize(folder, &plan)?;
+        return conclude(&request, summary, console, None).map(|_| 0);
+    }
+    folder.forget_cancelled()?;
+    let host = RunHost::new(folder.clone(), console);
+    let (end, console) = match engine_check {
+        None => {
+            let jobs = request
+                .arguments
+                .jobs
+                .map_or_else(cpus, |jobs| jobs as usize);
+            let program = PathBuf::from("/proc/self/exe");
+            let mut engine = LocalEngine::new(program, folder, jobs)?;
+            drive(
+                &request,
+                (&plan, &planned),
+                &mut engine,
+                (host, cancel),
+                env,
+            )?
+        }
+        Some(settings) => {
+            let mut engine = SlurmEngine::new(settings, folder, &plan)?;
+            drive(
+                &request,
+                (&plan, &planned),
+                &mut engine,
+                (host, cancel),
+                env,
+            )?
+        }
+    };
+    let summary = summarize(folder, &plan)?;
+    conclude(&request, summary, console, Some(end))
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Refuses flags that the engine cannot obey.
+fn refuse_flags(request: &Request) -> Result<()> {
+    if request.arguments.engine != EngineName::Local {
+        return Ok(());
+    }
+    let flag = match request.detaches {
+        true => "--detach",
+        false if !request.arguments.slurm.sbatch.is_empty() => "--sbatch",
+        false => return Ok(()),
+    };
+    Err(Error::Usage(format!(
+        "{flag} does not work with --engine local: its tasks end with this command\nhelp: use --engine slurm"
+    )))
+}
+
+fn show_entries(planned: &PlannedEntries) -> Result<()> {
+    let lines = planned.entries.iter().map(|planned| {
+        let variables = serde_json::Value::Object(planned.entry.variables.clone());
+        format!(
+            "{}\t{}\t{variables}\n",
+            planned.entry.name, planned.entry.spec
+        )
+    });
+    write_stdout(&lines.collect::<String>())
+}
+
+/// Writes the plan before anything starts; the ledger is there first.
+fn write_plan(
+    request: &Request,
+    before: Option<FleetPlan>,
+    planned: &PlannedEntries,
+    cancel: &CancelToken,
+) -> Result<FleetPlan> {
+    let folder = &request.folder;
+    let ledger = Ledger::of(folder);
+    if before.is_none() {
+        ledger.create()?;
+    }
+    if let Some(budget) = request.budget {
+        ledger.set_budget(budget, cancel)?;
+    }
+    let mut plan = before.unwrap_or_else(|| FleetPlan::new(request.arguments.clone()));
+    plan.arguments = request.arguments.clone();
+    plan.merge(
+        planned
+            .entries
+            .iter()
+            .map(|planned| planned.entry.clone())
+            .collect(),
+    );
+    if request.retries_failed {
+        continue_failed(folder, &mut plan)?;
+    }
+    plan.save(folder)?;
+    Ok(plan)
+}
+
+/// Marks the failed entries that can be continued.
+fn continue_failed(folder: &FleetFolder, plan: &mut FleetPlan) -> Result<()> {
+    for entry in plan.entries.iter_mut().filter(|entry| !entry.left_out) {
+        let result = TaskResult::load(folder, &entry.name)?;
+        let Some(result) = result.filter(|result| result.outcome == TaskOutcome::Failed) else {
+            continue;
+        };
+        if result.task.spec_hash != entry.spec_hash {
+            continue;
+        }
+        match Reason::from_word(&result.reason) {
+            // Its run is not over, so it is resumed.
+            Some(Reason::Lost) => forget_result(folder, entry)?,
+            Some(reason) if reason.is_continuable() => entry.continues = result.run_id,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the result of an entry, unless a process works on it.
+fn forget_result(folder: &FleetFolder, entry: &FleetEntry) -> Result<()> {
+    let _lock = match Root::open(&folder.root(&entry.name))?.lock() {
+        Ok(lock) => lock,
+        Err(Error::Locked(_)) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let path = folder.result_file(&entry.name);
+    std::fs::remove_file(&path).map_err(|error| Error::io("delete", &path, error))
+}
+
+/// Runs the driver on an engine.
+fn drive(
+    request: &Request,
+    (plan, planned): (&FleetPlan, &PlannedEntries),
+    engine: &mut dyn Engine,
+    (mut host, cancel): (RunHost, CancelToken),
+    env: &CliEnv,
+) -> Result<(DriverEnd, FleetConsole)> {
+    let asked = planned.entries.iter();
+    let providers: std::collections::HashMap<&str, Option<&'static ProviderFacts>> = asked
+        .map(|planned| (planned.entry.name.as_str(), planned.provider))
+        .collect();
+    let entries = plan.entries.iter().enumerate();
+    let entries = entries.filter(|(_, entry)| !entry.left_out);
+    let entries = entries.map(|(index, entry)| {
+        let provider = providers.get(entry.name.as_str()).copied().flatten();
+        DriverEntry {
+            index,
+            entry: entry.clone(),
+            provider: provider
+                .map_or("template", |provider| provider.name)
+                .to_owned(),
+        }
+    });
+    let settings = DriverSettings {
+        folder: request.folder.clone(),
+        scale: env.retry_scale(),
+        detaches: request.detaches,
+    };
+    let end = Driver::new(settings, entries.collect(), engine, &mut host, cancel).run()?;
+    Ok((end, host.into_console()))
+}
+
+/// Prints the result and returns the exit code.
+fn conclude(
+    request: &Request,
+    mut summary: FleetSummary,
+    mut console: FleetConsole,
+    end: Option<DriverEnd>,
+) -> Result<u8> {
+    console.erase();
+    summary.notes = console.notes;
+    if let Some(DriverEnd::Stopped(signal)) = end {
+        summary.outcome = "INTERRUPTED";
+        summary.exit_code = signal.exit_code();
+    } else if request.detaches {
+        summary.exit_code = 0;
+    }
+    if summary.counts.has_unfinished() {
+        let folder = request.folder.path.to_string_lossy();
+        summary.next = Some(format!("orchestrator fleet resume {}", shell_word(&folder)));
+    }
+    let exit_code = summary.exit_code;
+    if request.output.json {
+        let text = serde_json::to_string(&summary)
+            .map_err(|error| Error::Bug(format!("cannot serialize the result: {error}")))?;
+        write_stdout(&(text + "\n"))?;
+        return Ok(exit_code);
+    }
+    if let (Some(next), true) = (&summary.next, request.plan_use == PlanUse::Drive) {
+        crate::cli::output::print_stderr(&format!("next: {next}"));
+    }
+    write_stdout(&result_line(request, &summary))?;
+    Ok(exit_code)
+}
+
+fn result_line(request: &Request, summary: &FleetSummary) -> String {
+    let path = request.folder.path.display();
+    let counts = &summary.counts;
+    if request.plan_use == PlanUse::Write {
+        return format!(
+            "planned {} entries in {path}: {}\n",
+            counts.entries,
+            counts.text()
+        );
+    }
+    let money = match summary.budget_usd {
+        Some(budget) => format!(", ${:.4} of ${budget:.2} spent", summary.spent_usd),
+        None if 0.0 < summary.spent_usd => format!(", ${:.4} spent", summary.spent_usd),
+        None => String::new(),
+    };
+    format!(
+        "{}: {}{money} [fleet {path}]\n",
+        summary.outcome,
+        counts.text()
+    )
+}

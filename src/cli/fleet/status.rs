@@ -1,0 +1,75 @@
+//! `fleet status` and `fleet cancel`.
+
+use std::path::Path;
+
+use crate::cli::env::CliEnv;
+use crate::cli::fleet::summary::{EntryState, EntrySummary, FleetSummary, summarize};
+use crate::cli::table::Table;
+use crate::error::{Error, Result};
+use crate::fleet::folder::FleetFolder;
+use crate::fleet::plan::FleetPlan;
+use crate::text::quote::shell_word;
+use crate::text::shorten::one_line;
+
+const SHOWN_CHARACTERS: usize = 80;
+
+/// The state of a fleet, with the command that goes on.
+pub(super) fn standing(env: &CliEnv, directory: &Path) -> Result<(FleetFolder, FleetSummary)> {
+    let folder = FleetFolder::new(&env.absolute(directory));
+    let plan = FleetPlan::load_existing(&folder)?;
+    let mut summary = summarize(&folder, &plan)?;
+    if summary.counts.has_unfinished() {
+        let path = folder.path.to_string_lossy();
+        summary.next = Some(format!("orchestrator fleet resume {}", shell_word(&path)));
+    }
+    Ok((folder, summary))
+}
+
+/// Returns what `fleet status` prints.
+pub(super) fn main(env: &CliEnv, directory: &Path, json: bool) -> Result<String> {
+    let (_, summary) = standing(env, directory)?;
+    if json {
+        let text = serde_json::to_string(&summary)
+            .map_err(|error| Error::Bug(format!("cannot serialize the status: {error}")))?;
+        return Ok(text + "\n");
+    }
+    let mut table = Table::new(["entry", "outcome", "reason", "starts", "cost", "cause"]);
+    for entry in &summary.entries {
+        let message = entry.message.as_deref().unwrap_or_default();
+        table.add([
+            entry.name.clone(),
+            outcome_word(entry),
+            entry.reason.clone().unwrap_or_default(),
+            entry.starts.to_string(),
+            format!("${:.4}", entry.spent_usd),
+            one_line(message, SHOWN_CHARACTERS),
+        ]);
+    }
+    let money = match summary.budget_usd {
+        Some(budget) => format!(" of ${budget:.2}"),
+        None => String::new(),
+    };
+    let mut text = format!(
+        "{}\n{}, ${:.4} spent, ${:.4} reserved{money}\n",
+        table.text().trim_end(),
+        summary.counts.text(),
+        summary.spent_usd,
+        summary.reserved_usd
+    );
+    if let Some(next) = &summary.next {
+        text += &format!("next: {next}\n");
+    }
+    Ok(text)
+}
+
+fn outcome_word(entry: &EntrySummary) -> String {
+    let word = match (entry.outcome, entry.state) {
+        (Some(outcome), _) => outcome,
+        (None, EntryState::Running) => "RUNNING",
+        (None, EntryState::Interrupted) => "INTERRUPTED",
+        (None, EntryState::Cancelled) => "CANCELLED",
+        (None, EntryState::LeftOut) => "left out",
+        (None, _) => "waiting",
+    };
+    word.to_owned()
+}

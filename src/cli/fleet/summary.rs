@@ -1,0 +1,247 @@
+//! The state of a fleet, from its files alone: the object of `fleet run --json` and `fleet status --json`.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::cli::fleet::root_facts::RootFacts;
+use crate::error::Result;
+use crate::fleet::folder::FleetFolder;
+use crate::fleet::ledger::Ledger;
+use crate::fleet::plan::{FleetEntry, FleetPlan};
+use crate::fleet::task_result::{TaskOutcome, TaskResult};
+use crate::state::reason::Reason;
+use crate::state::run::UsageTotals;
+use crate::state::store::Root;
+
+/// The state of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum EntryState {
+    /// SUCCESS or FAILED.
+    Over,
+    Refused,
+    Paused,
+    Cancelled,
+    /// A process has the lock of its root.
+    Running,
+    /// It was started and has no result.
+    Interrupted,
+    Waiting,
+    /// The last command did not ask for it, or its spec is gone.
+    LeftOut,
+}
+
+/// An entry with what is known of it.
+#[derive(Debug, Serialize)]
+pub(super) struct EntrySummary {
+    pub name: String,
+    pub spec: String,
+    pub variables: Map<String, Value>,
+    /// The number of the repetition, from 0.
+    pub repeat: u32,
+    pub state: EntryState,
+    /// `null` where it has no result.
+    pub outcome: Option<&'static str>,
+    pub reason: Option<String>,
+    pub message: Option<String>,
+    pub exit_code: Option<u8>,
+    pub starts: u32,
+    pub run_id: Option<String>,
+    pub usage: Option<UsageTotals>,
+    /// What all runs of its root have spent, in USD.
+    pub spent_usd: f64,
+    pub seconds: Option<f64>,
+    pub host: Option<String>,
+    pub root: String,
+}
+
+/// How many entries are in each state.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct EntryCounts {
+    pub entries: usize,
+    pub success: usize,
+    pub failed: usize,
+    pub refused: usize,
+    pub paused: usize,
+    pub cancelled: usize,
+    pub running: usize,
+    pub interrupted: usize,
+    pub waiting: usize,
+    pub left_out: usize,
+}
+
+/// The result of a fleet.
+#[derive(Debug, Serialize)]
+pub(super) struct FleetSummary {
+    pub fleet_id: String,
+    pub outcome: &'static str,
+    pub exit_code: u8,
+    pub counts: EntryCounts,
+    pub budget_usd: Option<f64>,
+    pub spent_usd: f64,
+    pub reserved_usd: f64,
+    pub entries: Vec<EntrySummary>,
+    pub notes: Vec<String>,
+    pub next: Option<String>,
+}
+
+/// Reads the state of a fleet. Takes no lock.
+pub(super) fn summarize(folder: &FleetFolder, plan: &FleetPlan) -> Result<FleetSummary> {
+    let ledger = Ledger::of(folder).read()?;
+    let cancelled = folder.cancelled()?;
+    let entries: Vec<EntrySummary> = plan
+        .entries
+        .iter()
+        .map(|entry| entry_summary(folder, entry, &cancelled))
+        .collect::<Result<_>>()?;
+    let counts = counts(&entries);
+    let (outcome, exit_code) = counts.outcome();
+    Ok(FleetSummary {
+        fleet_id: plan.fleet_id.clone(),
+        outcome,
+        exit_code,
+        counts,
+        budget_usd: ledger.budget.map(|budget| budget.usd()),
+        spent_usd: entries.iter().map(|entry| entry.spent_usd).sum(),
+        reserved_usd: ledger.sum().usd(),
+        entries,
+        notes: Vec::new(),
+        next: None,
+    })
+}
+
+fn entry_summary(
+    folder: &FleetFolder,
+    entry: &FleetEntry,
+    cancelled: &BTreeSet<String>,
+) -> Result<EntrySummary> {
+    let result = TaskResult::load(folder, &entry.name)?;
+    let root = folder.root(&entry.name);
+    let facts = RootFacts::read(&root)?;
+    let is_running = Root::open(&root).is_ok_and(|root| root.lock_holder().is_some());
+    let of_spec = result.filter(|result| result.task.spec_hash == entry.spec_hash);
+    let state = match of_spec.as_ref().map(|result| result.outcome) {
+        Some(TaskOutcome::Success | TaskOutcome::Failed) if !is_continued(entry, &of_spec) => {
+            EntryState::Over
+        }
+        _ if is_running => EntryState::Running,
+        _ if entry.left_out => EntryState::LeftOut,
+        _ if cancelled.contains(&entry.name) => EntryState::Cancelled,
+        Some(TaskOutcome::Refused) => EntryState::Refused,
+        Some(TaskOutcome::Paused) => EntryState::Paused,
+        _ if facts.starts > 0 => EntryState::Interrupted,
+        _ => EntryState::Waiting,
+    };
+    let result = of_spec.filter(|_| {
+        matches!(
+            state,
+            EntryState::Over | EntryState::Refused | EntryState::Paused
+        )
+    });
+    let reason = result.as_ref().map(|result| result.reason.clone());
+    let was_cancelled = (state == EntryState::Cancelled).then(|| Reason::Cancelled.to_string());
+    Ok(EntrySummary {
+        name: entry.name.clone(),
+        spec: entry.spec.clone(),
+        variables: entry.variables.clone(),
+        repeat: entry.repeat,
+        state,
+        outcome: result.as_ref().map(|result| result.outcome.word()),
+        reason: reason.or(was_cancelled),
+        message: result.as_ref().map(|result| result.message.clone()),
+        exit_code: result.as_ref().map(|result| result.exit_code),
+        starts: facts.starts,
+        run_id: result
+            .as_ref()
+            .and_then(|result| result.run_id.clone())
+            .or(facts.run_id.clone()),
+        usage: result.as_ref().map(|result| result.usage),
+        spent_usd: facts.spent_usd(),
+        seconds: result.as_ref().and_then(seconds),
+        host: result.map(|result| result.task.host),
+        root: FleetFolder::relative_root(&entry.name),
+    })
+}
+
+fn is_continued(entry: &FleetEntry, result: &Option<TaskResult>) -> bool {
+    result.as_ref().is_some_and(|result| !result.is_over(entry))
+}
+
+/// How long the task took that wrote the result.
+fn seconds(result: &TaskResult) -> Option<f64> {
+    let time = |text: &str| chrono::DateTime::parse_from_rfc3339(text).ok();
+    let took = time(&result.task.ended_at)? - time(&result.task.started_at)?;
+    Some(took.num_milliseconds() as f64 / 1000.0)
+}
+
+fn counts(entries: &[EntrySummary]) -> EntryCounts {
+    let mut counts = EntryCounts {
+        entries: entries.len(),
+        ..EntryCounts::default()
+    };
+    for entry in entries {
+        let count = match entry.state {
+            EntryState::Over if entry.outcome == Some(TaskOutcome::Success.word()) => {
+                &mut counts.success
+            }
+            EntryState::Over => &mut counts.failed,
+            EntryState::Refused => &mut counts.refused,
+            EntryState::Paused => &mut counts.paused,
+            EntryState::Cancelled => &mut counts.cancelled,
+            EntryState::Running => &mut counts.running,
+            EntryState::Interrupted => &mut counts.interrupted,
+            EntryState::Waiting => &mut counts.waiting,
+            EntryState::LeftOut => &mut counts.left_out,
+        };
+        *count += 1;
+    }
+    counts
+}
+
+impl EntryCounts {
+    /// The word and the exit code of the whole.
+    fn outcome(&self) -> (&'static str, u8) {
+        let unfinished =
+            self.paused + self.cancelled + self.running + self.interrupted + self.waiting;
+        match (self.failed + self.refused, unfinished) {
+            (0, 0) => ("SUCCESS", 0),
+            (0, _) => ("PAUSED", crate::error::PAUSED_EXIT_CODE),
+            (_, _) => ("FAILED", 1),
+        }
+    }
+
+    /// Whether entries are left that a further command can work on.
+    pub(super) fn has_unfinished(&self) -> bool {
+        0 < self.refused
+            + self.paused
+            + self.cancelled
+            + self.running
+            + self.interrupted
+            + self.waiting
+    }
+
+    /// `3 succeeded, 1 failed`.
+    pub(super) fn text(&self) -> String {
+        let parts = [
+            (self.success, "succeeded"),
+            (self.failed, "failed"),
+            (self.refused, "refused"),
+            (self.paused, "paused"),
+            (self.cancelled, "cancelled"),
+            (self.running, "running"),
+            (self.interrupted, "interrupted"),
+            (self.waiting, "waiting"),
+            (self.left_out, "left out"),
+        ];
+        let parts = parts.iter().filter(|(count, _)| 0 < *count);
+        let parts: Vec<String> = parts
+            .map(|(count, word)| format!("{count} {word}"))
+            .collect();
+        match parts.is_empty() {
+            true => "no entries".into(),
+            false => parts.join(", "),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The engine that is always there: tasks are children of the driver, at most so many at a time.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+
+use crate::cancel::{CancelToken, WakeReason};
+use crate::error::{Error, Result};
+use crate::fleet::engine::{
+    EndedTask, Engine, EngineQueue, EngineTask, EngineWait, QueueReading, QueuedTask, StartFailure,
+};
+use crate::fleet::folder::{CANCELLED_FILE, FleetFolder};
+use crate::process::own_process::OwnProcess;
+
+/// Tasks as children of this process.
+pub(crate) struct LocalEngine {
+    program: PathBuf,
+    folder: FleetFolder,
+    jobs: usize,
+    running: BTreeMap<usize, OwnProcess>,
+    /// Readable when a file of the directory was replaced: `fleet cancel` does that.
+    changes: OwnedFd,
+}
+
+impl LocalEngine {
+    /// `program` is this one.
+    pub(crate) fn new(program: PathBuf, folder: &FleetFolder, jobs: usize) -> Result<LocalEngine> {
+        let failed = |error: rustix::io::Errno| Error::io("watch", &folder.path, error);
+        let changes = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(failed)?;
+        add_watch(&changes, &folder.path, WatchFlags::MOVED_TO).map_err(failed)?;
+        Ok(LocalEngine {
+            program,
+            folder: folder.clone(),
+            jobs: jobs.max(1),
+            running: BTreeMap::new(),
+            changes,
+        })
+    }
+
+    /// Drains the changes of the directory; returns whether one of them was a cancellation.
+    fn was_cancelled(&self) -> bool {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = Reader::new(&self.changes, &mut buffer);
+        let mut is_cancelled = false;
+        while let Ok(event) = events.next() {
+            let name = event.file_name().map(|name| name.to_bytes());
+            is_cancelled |= name == Some(CANCELLED_FILE.as_bytes());
+        }
+        is_cancelled
+    }
+
+    /// Whether a task has ended.
+    fn has_ended(&mut self) -> io::Result<bool> {
+        for process in self.running.values_mut() {
+            if process.ended()?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Engine for LocalEngine {
+    fn read_queue(&mut self) -> Result<QueueReading> {
+        let mut queue = EngineQueue::default();
+        for (index, process) in &mut self.running {
+            let ended = process
+                .ended()
+                .map_err(|error| Error::io("wait for", &self.program, error))?;
+            match ended {
+                None => drop(queue.tasks.insert(*index, QueuedTask::Running)),
+                Some(status) => {
+                    let by_signal = status.signal().map(|signal| 128 + signal);
+                    let ended = EndedTask {
+                        exit_code: status.code().or(by_signal),
+                        printed: process.printed(),
+                    };
+                    queue.ended.insert(*index, ended);
+                }
+            }
+        }
+        self.running
+            .retain(|index, _| queue.tasks.contains_key(index));
+        Ok(QueueReading::Known(queue))
+    }
+
+    fn select(&self, ready: &[EngineTask], out: &EngineQueue) -> Vec<EngineTask> {
+        let free = self.jobs.saturating_sub(out.tasks.len());
+        ready.iter().take(free).cloned().collect()
+    }
+
+    fn start(&mut self, tasks: &[EngineTask]) -> std::result::Result<(), StartFailure> {
+        for task in tasks {
+            let arguments = [
+                OsString::from("fleet"),
+                "task".into(),
+                "--driver".into(),
+                std::process::id().to_string().into(),
+                "--".into(),
+                self.folder.path.clone().into(),
+                task.name.clone().into(),
+            ];
+            let process =
+                OwnProcess::start(&self.program, &arguments).map_err(|error| StartFailure {
+                    message: format!("cannot start {}: {error}", self.program.display()),
+                })?;
+            self.running.insert(task.index, process);
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, tasks: &[EngineTask]) {
+        for task in tasks {
+            if let Some(process) = self.running.get(&task.index) {
+                process.interrupt();
+            }
+        }
+    }
+
+    /// Nothing waits: what is started runs.
+    fn withdraw(&mut self, _tasks: &[EngineTask]) {}
+
+    fn wait(&mut self, cancel: &CancelToken, until: Option<Instant>) -> io::Result<EngineWait> {
+        loop {
+            let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.changes.as_fd()];
+            descriptors.extend(self.running.values().map(OwnProcess::as_fd));
+            match cancel.wait_any(&descriptors, until)? {
+                WakeReason::Stopped(signal) => return Ok(EngineWait::Stopped(signal)),
+                WakeReason::TimedOut => return Ok(EngineWait::Over),
+                // Tasks replace the ledger, too, which changes nothing here.
+                WakeReason::Ready if self.was_cancelled() || self.has_ended()? => {
+                    return Ok(EngineWait::Over);
+                }
+                WakeReason::Ready => {}
+            }
+        }
+    }
+
+    fn interrupt(&mut self, _out: &EngineQueue) -> Option<String> {
+        for process in self.running.values() {
+            process.interrupt();
+        }
+        let never = CancelToken::never().ok()?;
+        while !self.running.is_empty() {
+            let over = self.wait(&never, None);
+            if over.is_err() || self.read_queue().is_err() {
+                break;
+            }
+        }
+        None
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn printed(&self) -> String {
+        String::new()
+    }
+}
