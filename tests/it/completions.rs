@@ -92,9 +92,25 @@ fn a_completion_script_is_for_a_known_shell() {
     project.run(&["completions"]).exits(64).says("<SHELL>");
 }
 
-/// The names of the commands, as `--help` lists them.
+/// The names of the commands, as `--help` lists them; those of `fleet` as `fleet run`.
 pub(crate) fn commands(project: &Project) -> Vec<String> {
-    let help = project.run(&["--help"]).exits(0).stdout;
+    let mut names = commands_of(project, &[]);
+    let below = commands_of(project, &["fleet"]).into_iter();
+    names.extend(below.map(|name| format!("fleet {name}")));
+    names
+}
+
+/// The help of a command.
+pub(crate) fn help_of(project: &Project, command: &str) -> String {
+    let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+    project.run(&words).exits(0).stdout
+}
+
+fn commands_of(project: &Project, command: &[&str]) -> Vec<String> {
+    let help = project
+        .run(&[command, &["--help"]].concat())
+        .exits(0)
+        .stdout;
     let (_, list) = help.split_once("\nCommands:\n").unwrap();
     let (list, _) = list.split_once("\n\n").unwrap();
     let names = list.lines().filter(|line| !line.starts_with("   "));
@@ -117,7 +133,7 @@ fn there_is_a_page_of_every_command_that_the_formatter_accepts() {
     expected.extend(
         commands(&project)
             .iter()
-            .map(|name| format!("orchestrator-{name}.1")),
+            .map(|name| format!("orchestrator-{}.1", name.replace(' ', "-"))),
     );
     let found = fs::read_dir(&pages).unwrap();
     let mut found: Vec<_> = found
@@ -151,6 +167,8 @@ fn man_prints_the_page_of_the_program_or_of_a_command() {
     assert!(page.contains(".SH \"EXIT STATUS\"\n"), "{page}");
     let page = project.run(&["man", "diff"]).exits(0).stdout;
     assert!(page.contains("\n.TH orchestrator-diff 1 "), "{page}");
+    let page = project.run(&["man", "fleet", "run"]).exits(0).stdout;
+    assert!(page.contains("\n.TH orchestrator-fleet-run 1 "), "{page}");
     project
         .run(&["man", "dance"])
         .exits(64)

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use regex::Regex;
 
-use crate::completions::commands;
+use crate::completions::{commands, help_of};
 use crate::support::project::{BINARY, Project, files_below};
 use crate::support::reply::{self, Reply};
 use crate::support::server::Server;
@@ -277,7 +277,7 @@ fn every_command_and_option_of_the_pages_exists() {
     let known: BTreeMap<String, String> = commands(&project)
         .into_iter()
         .map(|name| {
-            let help = project.run(&[&name, "--help"]).exits(0).stdout;
+            let help = help_of(&project, &name);
             (name, help)
         })
         .collect();
@@ -292,8 +292,14 @@ fn every_command_and_option_of_the_pages_exists() {
                     .by_ref()
                     .map(|word| word.trim_matches(['[', ']', '<', '>']));
                 let words: Vec<&str> = words.flat_map(|word| word.split(['|', '='])).collect();
-                let name = words.iter().find(|word| known.contains_key(**word));
-                let help = name.map_or(&program, |name| &known[*name]);
+                let name = words.iter().position(|word| known.contains_key(*word));
+                // A command below another one, such as `fleet run`.
+                let path = name
+                    .and_then(|at| words.get(at..at + 2))
+                    .map(|path| path.join(" "));
+                let path = path.filter(|path| known.contains_key(path));
+                let path = path.or(name.map(|at| words[at].to_owned()));
+                let help = path.map_or(&program, |path| &known[&path]);
                 let unknown = words.iter().filter(|word| option.is_match(word));
                 let unknown: Vec<_> = unknown
                     .filter(|word| !help.split([' ', ',', '\n']).any(|known| known == **word))

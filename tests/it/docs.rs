@@ -8,7 +8,7 @@ use orchestrator::internals::state::Reason;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::completions::commands;
+use crate::completions::{commands, help_of};
 use crate::support::project::{Project, RUN};
 
 fn repository() -> &'static Path {
@@ -265,7 +265,7 @@ fn the_command_page_has_every_option_and_variable() {
     let project = Project::new();
     let mut help = project.run(&["--help"]).exits(0).stdout;
     for command in commands(&project) {
-        help += &project.run(&[&command, "--help"]).exits(0).stdout;
+        help += &help_of(&project, &command);
     }
     let page = document("docs/cli.md");
     let option = Regex::new(r"--[a-z][a-z-]+").unwrap();

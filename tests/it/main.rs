@@ -57,6 +57,7 @@ mod examples;
 mod existing_project;
 mod external_changes;
 mod flags;
+mod fleet;
 mod github;
 mod init;
 mod inputs;
