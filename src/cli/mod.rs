@@ -121,7 +121,7 @@ fn dispatch(argv: &[OsString], commit: &str) -> u8 {
         CliCommand::Init { directory, spec } => {
             print_result(init::main(&env, directory.as_deref(), spec.as_deref()))
         }
-        CliCommand::Doctor { json } => doctor::main(&env, json),
+        CliCommand::Doctor { json } => doctor::main(&env, commit, json),
         CliCommand::Schema => print_result(Ok(schema_text())),
         CliCommand::Diagram { path } => print_result(diagram::main(&path)),
         CliCommand::Completions { shell } => print_result(Ok(completions::main(shell))),

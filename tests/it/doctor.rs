@@ -13,8 +13,9 @@ use crate::support::needs;
 use crate::support::project::{ANTHROPIC_KEY, OPENAI_KEY, Project};
 use crate::support::restrictions::Restrictions;
 
-const PROGRAMS: [&str; 11] = [
-    "claude", "python3", "pytest", "cargo", "node", "npm", "go", "java", "mvn", "git", "bash",
+const PROGRAMS: [&str; 14] = [
+    "claude", "python3", "pytest", "cargo", "node", "npm", "go", "java", "mvn", "gradle", "cmake",
+    "make", "git", "bash",
 ];
 
 /// A project whose PATH has these programs only, each a shell script.
@@ -69,6 +70,37 @@ fn a_machine_that_is_ready() {
     assert_eq!(named(&report["programs"], "python3")["path"], path);
     assert!(report["root"]["free_bytes"].as_u64().unwrap() > 0);
     assert!(project.files().is_empty(), "{:?}", project.files().keys());
+}
+
+#[test]
+fn the_commit_is_that_of_the_version() {
+    let project = with_programs(&[]);
+    let version = project.run(&["--version"]).exits(0).stdout;
+    let found = report(&project, 0);
+    let commit = found["commit"].as_str();
+    let shown = commit.map_or(String::new(), |commit| format!(" (commit {commit})"));
+    assert_eq!(
+        version,
+        format!("orchestrator {}{shown}\n", env!("CARGO_PKG_VERSION"))
+    );
+    let line = format!("orchestrator   {}{shown}\n", env!("CARGO_PKG_VERSION"));
+    project.run(&["doctor"]).exits(0).says_on_stdout(&line);
+}
+
+#[test]
+fn gradle_writes_nothing_into_the_home() {
+    let script =
+        "[ $1 = --gradle-user-home ] && mkdir $2/native && echo $2 > $USED && echo Gradle 8.5";
+    let project = with_programs(&[("gradle", script)]);
+    let used = project.outside("used");
+    let path = format!("{}:/usr/bin:/bin", project.outside("bin").display());
+    let project = project
+        .env("PATH", &path)
+        .env("USED", &used.display().to_string());
+    let found = report(&project, 0);
+    assert_eq!(named(&found["programs"], "gradle")["version"], "8.5");
+    let folder = fs::read_to_string(used).unwrap();
+    assert!(!Path::new(folder.trim()).exists(), "{folder}");
 }
 
 #[test]
@@ -196,8 +228,8 @@ fn without_a_provider_no_run_can_start() {
     project
         .run(&["doctor"])
         .exits(1)
-        .says_on_stdout("no run can start:\n- no provider can be asked\n  help: export ANTHROPIC_API_KEY=<your key>")
-        .says_on_stdout("claude-code    its own ")
+        .says_on_stdout("no run with a model can start; a template and --replay need none:\n- no provider can be asked\n  help: export ANTHROPIC_API_KEY=<your key>")
+        .says_on_stdout("claude-code    its own login ")
         .says_on_stdout("npm install -g @anthropic-ai/claude-code");
     let project = project.env("ANTHROPIC_API_KEY", "two words");
     let report = report(&project, 1);

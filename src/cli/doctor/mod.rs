@@ -20,12 +20,12 @@ use crate::cli::output::{print_error, write_stdout};
 use crate::cli::run_config::secrets;
 use crate::error::Result;
 
-/// The version, with the commit where the build knows it.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const COMMIT: Option<&str> = option_env!("ORCHESTRATOR_COMMIT");
 
 /// Everything that was found.
 struct Diagnosis {
+    /// The commit of the program, where the build knows it.
+    commit: Option<String>,
     kernel: KernelState,
     clock: ClockState,
     root: RootState,
@@ -34,9 +34,9 @@ struct Diagnosis {
     programs: Vec<ProgramState>,
 }
 
-/// Prints what was found; returns 0 if a run could start, else 1.
-pub(super) fn main(env: &CliEnv, as_json: bool) -> u8 {
-    let printed = diagnose(env).and_then(|diagnosis| {
+/// Prints what was found; returns 0 if a run could start, else 1. `commit` is that of the program, or empty.
+pub(super) fn main(env: &CliEnv, commit: &str, as_json: bool) -> u8 {
+    let printed = diagnose(env, commit).and_then(|diagnosis| {
         let text = match as_json {
             true => format!("{}\n", diagnosis.to_json()),
             false => page::text(&diagnosis),
@@ -48,10 +48,11 @@ pub(super) fn main(env: &CliEnv, as_json: bool) -> u8 {
     printed.unwrap_or_else(|error| print_error(&error))
 }
 
-fn diagnose(env: &CliEnv) -> Result<Diagnosis> {
+fn diagnose(env: &CliEnv, commit: &str) -> Result<Diagnosis> {
     let cancel = cancel_on_signals()?;
     adopt_orphans()?;
     Ok(Diagnosis {
+        commit: Some(commit.to_owned()).filter(|commit| !commit.is_empty()),
         kernel: KernelState::find(),
         clock: ClockState::find(&env.root),
         root: RootState::find(&env.root),
@@ -71,6 +72,11 @@ impl Diagnosis {
         all
     }
 
+    /// Whether nothing but a provider is missing, which not every run needs.
+    fn is_only_without_model(&self) -> bool {
+        self.root.obstacle.is_none() && self.sandbox.obstacle.is_none()
+    }
+
     fn to_json(&self) -> Value {
         let obstacles = self.obstacles();
         let problems: Vec<Value> = obstacles
@@ -81,7 +87,7 @@ impl Diagnosis {
             "ready": problems.is_empty(),
             "problems": problems,
             "version": VERSION,
-            "commit": COMMIT,
+            "commit": self.commit,
             "kernel": self.kernel.release,
             "machine": self.kernel.machine,
             "clock": {"now": self.clock.now, "problem": self.clock.problem},

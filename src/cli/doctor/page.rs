@@ -3,7 +3,7 @@
 use crate::cli::doctor::providers::ProviderState;
 use crate::cli::doctor::system::LITTLE_SPACE;
 use crate::cli::doctor::toolchains::ProgramState;
-use crate::cli::doctor::{COMMIT, Diagnosis, VERSION};
+use crate::cli::doctor::{Diagnosis, VERSION};
 use crate::cli::table::Table;
 use crate::text::invisible::printable;
 
@@ -22,15 +22,17 @@ pub(super) fn text(diagnosis: &Diagnosis) -> String {
 
 fn system(diagnosis: &Diagnosis) -> String {
     let Diagnosis {
+        commit,
         kernel,
         clock,
         root,
         sandbox,
         ..
     } = diagnosis;
-    let commit = COMMIT
-        .map(|commit| format!(" ({commit})"))
-        .unwrap_or_default();
+    let commit = match commit {
+        Some(commit) => format!(" (commit {commit})"),
+        None => String::new(),
+    };
     let mut text = row("orchestrator", &format!("{VERSION}{commit}"));
     text += &row(
         "kernel",
@@ -82,7 +84,7 @@ fn providers(all: &[ProviderState]) -> String {
     let mut table = Table::new([&format!("{:<NAMES$}", "provider"), "key", "address", ""]);
     for provider in all {
         let key = match (provider.key_variable, provider.is_key_set) {
-            (None, _) => "its own".to_owned(),
+            (None, _) => "its own login".to_owned(),
             (Some(variable), true) => format!("{variable} is set"),
             (Some(variable), false) => format!("{variable} is not set"),
         };
@@ -124,7 +126,10 @@ fn conclusion(diagnosis: &Diagnosis) -> String {
     if obstacles.is_empty() {
         return "a run can start\n".to_owned();
     }
-    let mut text = String::from("no run can start:\n");
+    let mut text = String::from(match diagnosis.is_only_without_model() {
+        true => "no run with a model can start; a template and --replay need none:\n",
+        false => "no run can start:\n",
+    });
     for obstacle in obstacles {
         text += &format!(
             "- {}\n  help: {}\n",

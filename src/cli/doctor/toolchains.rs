@@ -6,6 +6,7 @@ use std::thread;
 
 use regex::bytes::Regex;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::cancel::CancelToken;
 use crate::cli::env::CliEnv;
@@ -15,7 +16,7 @@ use crate::process::{Finished, JobEnd};
 use crate::text::shorten::first_chars;
 
 /// The programs, each with the arguments that print its version.
-const PROGRAMS: [(&str, &[&str]); 11] = [
+const PROGRAMS: [(&str, &[&str]); 14] = [
     ("claude", &["--version"]),
     ("python3", &["--version"]),
     ("pytest", &["--version"]),
@@ -25,9 +26,14 @@ const PROGRAMS: [(&str, &[&str]); 11] = [
     ("go", &["version"]),
     ("java", &["-version"]),
     ("mvn", &["--version"]),
+    ("gradle", &["--gradle-user-home", SCRATCH, "--version"]),
+    ("cmake", &["--version"]),
+    ("make", &["--version"]),
     ("git", &["--version"]),
     ("bash", &["--version"]),
 ];
+/// Stands for a directory that is removed again: Gradle unpacks libraries before it prints its version.
+const SCRATCH: &str = "SCRATCH";
 /// How much of the output may contain the version, and how long it is.
 const SEARCHED_BYTES: usize = 4096;
 const MAX_VERSION: usize = 40;
@@ -47,9 +53,19 @@ pub(super) struct ProgramState {
 impl ProgramState {
     /// Asks all programs at the same time, so that those which hang cost one time limit.
     pub(super) fn find_all(env: &CliEnv, cancel: &CancelToken) -> Result<Vec<ProgramState>> {
+        let scratch = tempfile::tempdir_in(env.temporary()).ok();
+        // Without one the program fails, which is reported.
+        let path = scratch
+            .as_ref()
+            .map_or(Path::new("/nowhere"), TempDir::path);
+        let filled = |argument: &&'static str| match *argument {
+            SCRATCH => path.to_string_lossy().into_owned(),
+            other => other.to_owned(),
+        };
         thread::scope(|scope| {
-            let start = |(name, arguments)| {
-                scope.spawn(move || ProgramState::find(name, arguments, env, cancel))
+            let start = |(name, arguments): (&'static str, &[&'static str])| {
+                let arguments: Vec<String> = arguments.iter().map(filled).collect();
+                scope.spawn(move || ProgramState::find(name, &arguments, env, cancel))
             };
             let threads: Vec<_> = PROGRAMS.into_iter().map(start).collect();
             let join = |thread: thread::ScopedJoinHandle<'_, Result<ProgramState>>| {
@@ -63,10 +79,12 @@ impl ProgramState {
 
     fn find(
         name: &'static str,
-        arguments: &[&str],
+        arguments: &[String],
         env: &CliEnv,
         cancel: &CancelToken,
     ) -> Result<ProgramState> {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let arguments = arguments.as_slice();
         let as_module = ["-m", name].into_iter().chain(arguments.iter().copied());
         let as_module: Vec<&str> = as_module.collect();
         let (path, arguments) = match find_on_path(env, name) {
