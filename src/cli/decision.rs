@@ -194,7 +194,7 @@ pub(super) fn changes_since_success(
 }
 
 /// Refuses a workspace with files but without a `state.json`: they were not generated.
-fn refuse_foreign_files(root: &Root) -> Result<()> {
+pub(super) fn refuse_foreign_files(root: &Root) -> Result<()> {
     match open_workspace(root)? {
         Some(workspace) if workspace.has_files_but(&KEPT_NAMES)? => Err(not_generated(root)),
         _ => Ok(()),

@@ -284,6 +284,50 @@ fn a_root_in_use_is_named_with_its_process() {
 }
 
 #[test]
+fn files_of_a_root_that_prevent_a_run_are_named() {
+    for (path, text, message, help) in [
+        (
+            "state.json",
+            "{",
+            "state.json is corrupt: ",
+            "orchestrator reset",
+        ),
+        (
+            "logs/apply.json",
+            "{}",
+            "an apply was interrupted: `orchestrator apply` completes it",
+            "",
+        ),
+        (
+            "workspace/mine.txt",
+            "x",
+            "workspace has files, but there is no state.json",
+            "move them away",
+        ),
+    ] {
+        let project = with_programs(&[]).file(path, text);
+        let found = report(&project, 1);
+        let problem = &found["problems"][0];
+        assert!(
+            problem["message"].as_str().unwrap().contains(message),
+            "{problem}"
+        );
+        assert!(
+            problem["help"].as_str().unwrap().starts_with(help),
+            "{problem}"
+        );
+        let specs = "name: a\ndescription: b\nchecks: [{command: [/bin/true]}]\n";
+        project.write("specs/spec.yaml", specs);
+        let refused = project.run(&["run", "specs/spec.yaml"]);
+        assert!(
+            [3, 64].contains(&refused.code.unwrap()),
+            "{}",
+            refused.transcript()
+        );
+    }
+}
+
+#[test]
 fn a_weaker_sandbox_is_named_with_its_fix() {
     let default = Restrictions::default();
     let reduced = with_programs(&[]).restricted(default.without_namespaces());
@@ -333,12 +377,12 @@ fn a_clock_behind_the_last_run_is_reported() {
         .open(project.path("state.json"))
         .unwrap();
     file.set_modified(future).unwrap();
-    let found = report(&project, 0);
+    let found = report(&project, 1);
     let problem = found["clock"]["problem"].as_str().unwrap();
     assert!(problem.contains("state.json was changed"), "{problem}");
     project
         .run(&["doctor"])
-        .exits(0)
+        .exits(1)
         .says_on_stdout("               likely wrong: it is before ");
 }
 

@@ -93,7 +93,7 @@ impl Diagnosis {
             "clock": {"now": self.clock.now, "problem": self.clock.problem},
             "root": {
                 "path": self.root.path,
-                "writable": self.root.obstacle.is_none(),
+                "writable": self.root.is_writable,
                 "free_bytes": self.root.free_bytes,
             },
             "sandbox": {

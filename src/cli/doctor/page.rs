@@ -90,8 +90,8 @@ fn providers(all: &[ProviderState]) -> String {
         };
         let state = match &provider.problem {
             None => "ready".to_owned(),
-            Some((_, help)) if !help.is_empty() => help.clone(),
-            Some((problem, _)) => problem.clone(),
+            Some(problem) if problem.help.is_empty() => problem.message.clone(),
+            Some(problem) => problem.help.clone(),
         };
         table.add([
             provider.name.to_owned(),

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::cli::doctor::obstacle::Obstacle;
 use crate::cli::env::CliEnv;
 use crate::cli::run_config::{provider_key, provider_program};
-use crate::error::Error;
 use crate::llm::provider::{Provider, ProviderFacts};
 
 pub(super) struct ProviderState {
@@ -14,7 +13,7 @@ pub(super) struct ProviderState {
     pub(super) key_variable: Option<&'static str>,
     pub(super) is_key_set: bool,
     /// What is missing, and what to type.
-    pub(super) problem: Option<(String, String)>,
+    pub(super) problem: Option<Obstacle>,
 }
 
 impl ProviderState {
@@ -37,7 +36,7 @@ impl ProviderState {
             is_key_set: facts
                 .key_variable
                 .is_some_and(|variable| env.text(variable).is_some()),
-            problem: key.and(program).err().map(|error| parts(&error)),
+            problem: key.and(program).err().map(|error| Obstacle::of(&error)),
         }
     }
 
@@ -48,8 +47,8 @@ impl ProviderState {
             "key_variable": self.key_variable,
             "key_set": self.key_variable.map(|_| self.is_key_set),
             "base_url": self.base_url,
-            "problem": self.problem.as_ref().map(|(problem, _)| problem),
-            "help": self.problem.as_ref().map(|(_, help)| help),
+            "problem": self.problem.as_ref().map(|problem| &problem.message),
+            "help": self.problem.as_ref().map(|problem| &problem.help),
         })
     }
 }
@@ -58,22 +57,13 @@ impl ProviderState {
 pub(super) fn obstacle(all: &[ProviderState]) -> Option<Obstacle> {
     let is_any_ready = all.iter().any(|provider| provider.problem.is_none());
     let first = all.iter().find_map(|provider| provider.problem.as_ref());
-    let (_, help) = first.filter(|_| !is_any_ready)?;
+    let help = &first.filter(|_| !is_any_ready)?.help;
     Some(Obstacle {
         message: "no provider can be asked".into(),
         help: format!(
             "{help}, or use a model on this machine: export OPENAI_BASE_URL=http://localhost:11434/v1"
         ),
     })
-}
-
-/// The message of an error and its help.
-fn parts(error: &Error) -> (String, String) {
-    let text = error.to_string();
-    match text.split_once("\nhelp: ") {
-        Some((message, help)) => (message.to_owned(), help.to_owned()),
-        None => (text, String::new()),
-    }
 }
 
 /// An address without the name and password that it may contain.

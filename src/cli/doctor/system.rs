@@ -8,12 +8,14 @@ use chrono::{DateTime, Utc};
 use rustix::fs::{Access, access, statvfs};
 use rustix::system::uname;
 
+use crate::cli::decision::refuse_foreign_files;
 use crate::cli::doctor::obstacle::Obstacle;
 use crate::cli::env::{CliEnv, own_launcher};
 use crate::cli::run_config::refuse_colon;
 use crate::error::{Error, Result};
 use crate::process::sandbox::probe;
-use crate::state::store::{LOGS, Root, STATE_FILE};
+use crate::snapshots::pending_apply::refuse_unfinished_apply;
+use crate::state::store::{LOGS, LoadedState, Root, STATE_FILE};
 
 /// With less than this a run is likely to end early.
 pub(super) const LITTLE_SPACE: u64 = 1 << 30;
@@ -90,6 +92,7 @@ fn utc(time: SystemTime) -> String {
 pub(super) struct RootState {
     pub(super) path: String,
     pub(super) free_bytes: Option<u64>,
+    pub(super) is_writable: bool,
     pub(super) obstacle: Option<Obstacle>,
 }
 
@@ -97,15 +100,18 @@ impl RootState {
     pub(super) fn find(root: &Path) -> RootState {
         let space = statvfs(root).ok();
         let free_bytes = space.map(|space| space.f_bavail.saturating_mul(space.f_frsize));
+        let unwritable = unwritable(root, free_bytes);
         RootState {
             path: root.components().collect::<PathBuf>().display().to_string(),
             free_bytes,
-            obstacle: root_obstacle(root, free_bytes),
+            is_writable: unwritable.is_none(),
+            obstacle: unwritable.or_else(|| occupied(root)),
         }
     }
 }
 
-fn root_obstacle(root: &Path, free_bytes: Option<u64>) -> Option<Obstacle> {
+/// Why nothing can be written in a root.
+fn unwritable(root: &Path, free_bytes: Option<u64>) -> Option<Obstacle> {
     let obstacle = |message: String, help: &str| {
         Some(Obstacle {
             message,
@@ -125,25 +131,43 @@ fn root_obstacle(root: &Path, free_bytes: Option<u64>) -> Option<Obstacle> {
             "name another root with --root DIR, or change its permissions",
         );
     }
-    if let Some(free) = free_bytes.filter(|free| *free < NO_SPACE) {
-        let message = format!(
-            "cannot write in the root {}: {free} bytes are free",
-            root.display()
-        );
-        return obstacle(
-            message,
-            "make space on this disk, or name another root with --root DIR",
-        );
-    }
-    let holder = Root::open(root).ok()?.lock_holder()?;
+    let free = free_bytes.filter(|free| *free < NO_SPACE)?;
+    let message = format!(
+        "cannot write in the root {}: {free} bytes are free",
+        root.display()
+    );
     obstacle(
-        format!(
-            "the root {} is in use by process {}",
-            root.display(),
-            holder.pid
-        ),
-        "wait for it: orchestrator status",
+        message,
+        "make space on this disk, or name another root with --root DIR",
     )
+}
+
+/// What prevents a run in a root that can be written.
+fn occupied(path: &Path) -> Option<Obstacle> {
+    let root = Root::open(path).ok()?;
+    match root.lock_holder() {
+        Some(holder) => Some(Obstacle {
+            message: format!(
+                "the root {} is in use by process {}",
+                path.display(),
+                holder.pid
+            ),
+            help: "wait for it: orchestrator status".to_owned(),
+        }),
+        None => refuse_files(&root).err().map(|error| Obstacle::of(&error)),
+    }
+}
+
+/// Refuses what is in a root that no run could go on from, and none could begin beside.
+fn refuse_files(root: &Root) -> Result<()> {
+    refuse_unfinished_apply(root)?;
+    match root.load()? {
+        LoadedState::Corrupt(problem) | LoadedState::CorruptWorkflow(problem) => Err(Error::Usage(
+            format!("{STATE_FILE} is corrupt: {problem}\nhelp: orchestrator reset"),
+        )),
+        LoadedState::Nothing => refuse_foreign_files(root),
+        LoadedState::Build(_) | LoadedState::Workflow(_) => Ok(()),
+    }
 }
 
 fn usable_root(root: &Path) -> Result<()> {
