@@ -21,15 +21,24 @@ Environment:
   ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL, OPENAI_API_KEY, OPENAI_BASE_URL, ORCHESTRATOR_ROOT,
   ORCHESTRATOR_IDLE_TIMEOUT, ORCHESTRATOR_RETRY_SCALE, NO_COLOR, FORCE_COLOR, CLICOLOR";
 
+const GLOBAL: &str = "Global options";
+
 /// Builds software from a spec with a language model: bounded, resumable at any time, sandboxed.
 #[derive(Debug, Parser)]
 #[command(name = "orchestrator", version, after_help = EXIT_CODES)]
 pub(super) struct CliArguments {
     /// Directory of the run [default: ORCHESTRATOR_ROOT, else the current directory]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL)]
     pub root: Option<PathBuf>,
     /// When output has colours
-    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        help_heading = GLOBAL
+    )]
     pub color: ColorWhen,
     #[command(subcommand)]
     pub command: CliCommand,

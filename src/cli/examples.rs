@@ -9,6 +9,10 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         "",
         &[
             (
+                "orchestrator init",
+                "write a spec for the project in this directory",
+            ),
+            (
                 "orchestrator run specs/calculator.yaml",
                 "build what a spec describes; the same line resumes it",
             ),
@@ -145,10 +149,16 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "serve",
-        &[(
-            "orchestrator serve --project-dir ~/project",
-            "commands on stdin, responses on stdout, one JSON object per line",
-        )],
+        &[
+            (
+                "orchestrator serve --project-dir ~/project",
+                "commands on stdin, responses on stdout, one JSON object per line",
+            ),
+            (
+                "orchestrator serve --mcp --project-dir ~/project",
+                "an MCP server; for Claude Code: claude mcp add NAME -- and this line",
+            ),
+        ],
     ),
     (
         "lint",
