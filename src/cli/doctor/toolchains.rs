@@ -32,7 +32,7 @@ const PROGRAMS: [(&str, &[&str]); 14] = [
     ("git", &["--version"]),
     ("bash", &["--version"]),
 ];
-/// Stands for a directory that is removed again: Gradle unpacks libraries before it prints its version.
+/// Replaced by a directory that is removed again: Gradle unpacks libraries before it prints its version.
 const SCRATCH: &str = "SCRATCH";
 /// How much of the output may contain the version, and how long it is.
 const SEARCHED_BYTES: usize = 4096;

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::cli::init::project::{DetectedProject, ProjectFolder, ReadablePath, base_name, words};
+use crate::cli::init::project::{
+    DetectedProject, ProjectFolder, ReadablePath, base_name, shell_command, words,
+};
 
 const TEST_FOLDERS: [&str; 4] = ["test", "tests", "__tests__", "spec"];
 /// What `npm init` writes.
@@ -61,12 +63,29 @@ fn choose_command(
         Some(_) if manager == "bun" => words("bun run test"),
         Some(_) => vec![manager.to_owned(), "test".to_owned()],
     };
+    if uses_vitest(manifest, script) {
+        let line = format!(
+            "mkdir -p node_modules && exec {}",
+            project.command.join(" ")
+        );
+        project.program = project.needed_program().to_owned();
+        project.command = shell_command(&line);
+        let remark = "vitest writes into the next node_modules: an empty one, since the installed packages are read-only.";
+        project.remarks.push(remark.into());
+    }
     if let Some(script) = script {
         let script = script.split_whitespace().collect::<Vec<_>>().join(" ");
         project
             .remarks
             .push(format!("The script `test` of package.json: {script}"));
     }
+}
+
+/// Whether the test script is run by vitest, perhaps through other scripts.
+fn uses_vitest(manifest: &Value, script: Option<&str>) -> bool {
+    let mut tables = ["dependencies", "devDependencies"].iter();
+    let is_listed = tables.any(|table| manifest[*table].get("vitest").is_some());
+    script.is_some_and(|script| is_listed || script.contains("vitest"))
 }
 
 /// Dependencies are read in place: Node finds `node_modules` beside `workspace/`.

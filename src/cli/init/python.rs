@@ -29,8 +29,15 @@ const SETTINGS: [&str; 9] = [
 ];
 const TEST_FOLDERS: [&str; 2] = ["tests", "test"];
 const ENVIRONMENTS: [&str; 3] = [".venv", "venv", "env"];
-/// Makes a virtual environment where no tool manages one.
-const NEW_ENVIRONMENT: &str = "python3 -m venv .venv && .venv/bin/pip install pytest";
+/// Files that list what a project needs.
+const REQUIREMENTS: [&str; 4] = [
+    "requirements.txt",
+    "requirements-dev.txt",
+    "dev-requirements.txt",
+    "requirements-test.txt",
+];
+/// Names of optional dependencies that the tests need.
+const EXTRAS: [&str; 4] = ["test", "tests", "testing", "dev"];
 const WHY: &str = "the virtual environment, which is used in place";
 
 pub(super) fn detect(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
@@ -209,9 +216,8 @@ impl Interpreter {
         let (install, lacks_pytest) = (installer(folder), uses_pytest && !self.has_pytest);
         if self.read.is_none() && (install.is_some() || lacks_pytest) {
             project.is_provisional = true;
-            project
-                .setup
-                .push(install.unwrap_or(NEW_ENVIRONMENT).to_owned());
+            let make = install.map_or_else(|| new_environment(folder), str::to_owned);
+            project.setup.push(make);
             let lack = if lacks_pytest {
                 ", which has no pytest"
             } else {
@@ -249,6 +255,39 @@ fn installer(folder: &ProjectFolder<'_>) -> Option<&'static str> {
     ];
     let found = by_file.into_iter().find(|(file, _)| folder.has_file(file));
     found.map(|(_, command)| command)
+}
+
+/// Makes a virtual environment where no tool manages one, with what the project lists.
+fn new_environment(folder: &ProjectFolder<'_>) -> String {
+    let lists = REQUIREMENTS.iter().filter(|name| folder.has_file(name));
+    let lists = lists.map(|name| format!("-r {name}"));
+    let wanted = lists.chain(itself(folder)).chain(["pytest".to_owned()]);
+    let wanted: Vec<String> = wanted.collect();
+    format!(
+        "python3 -m venv .venv && .venv/bin/pip install {}",
+        wanted.join(" ")
+    )
+}
+
+/// How pip installs the project itself with its dependencies, if it has any. Without `src/` setuptools would find folders of
+/// a root, such as `specs/`, to be packages.
+fn itself(folder: &ProjectFolder<'_>) -> Option<String> {
+    let settings: toml::Table = folder.text("pyproject.toml")?.parse().ok()?;
+    let has_backend = settings
+        .get("build-system")
+        .and_then(|table| table.get("build-backend")?.as_str())
+        .is_some_and(|backend| !backend.starts_with("setuptools"));
+    let project = settings.get("project")?;
+    let optional = project.get("optional-dependencies");
+    let extra = EXTRAS
+        .iter()
+        .find(|name| optional.is_some_and(|optional| optional.get(**name).is_some()));
+    let is_needed = extra.is_some() || project.get("dependencies").is_some();
+    let path = match extra {
+        Some(extra) => format!("-e '.[{extra}]'"),
+        None => "-e .".to_owned(),
+    };
+    (is_needed && (has_backend || has_src_layout(folder))).then_some(path)
 }
 
 /// The only virtual environment that poetry has made for a project of this name.

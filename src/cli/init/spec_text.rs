@@ -1,5 +1,7 @@
 //! The text of the spec that `init` writes.
 
+use std::collections::BTreeSet;
+
 use crate::cli::init::detection::DetectedProjects;
 use crate::cli::init::project::DetectedProject;
 use crate::llm::provider::Provider;
@@ -21,7 +23,7 @@ pub(super) struct SpecFrame<'a> {
 /// The spec for the chosen project; the others are comments in it.
 pub(super) fn spec_text(frame: &SpecFrame<'_>, projects: &DetectedProjects) -> String {
     let mut text = head(frame, &projects.chosen);
-    text += &workspace(frame, &projects.chosen);
+    text += &workspace(frame, projects);
     text += &checks(&projects.chosen, &projects.others);
     text += &sandbox(&projects.chosen);
     text += &generator();
@@ -47,15 +49,21 @@ fn head(frame: &SpecFrame<'_>, project: &DetectedProject) -> String {
     )
 }
 
-fn workspace(frame: &SpecFrame<'_>, project: &DetectedProject) -> String {
+fn workspace(frame: &SpecFrame<'_>, projects: &DetectedProjects) -> String {
+    let project = &projects.chosen;
     let mut text = String::from(
         "workspace:\n  \
          # The model works on a copy in workspace/; `orchestrator apply` brings its changes back.\n  \
          # Not copied: what .gitignore excludes, .git, files with the usual names of secrets, and `exclude`.\n  \
          copy:\n    - from: ..\n      to: .\n      exclude:\n",
     );
-    for pattern in frame.exclude.iter().chain(&project.exclude) {
-        text += &format!("        - {}\n", yaml_scalar(pattern));
+    let all = std::iter::once(project).chain(&projects.others);
+    let written = all.flat_map(|project| &project.exclude);
+    let mut seen = BTreeSet::new();
+    for pattern in frame.exclude.iter().chain(written) {
+        if seen.insert(pattern) {
+            text += &format!("        - {}\n", yaml_scalar(pattern));
+        }
     }
     if project.protect.is_empty() {
         return text
@@ -92,8 +100,16 @@ fn checks(project: &DetectedProject, others: &[DetectedProject]) -> String {
         for line in check(&format!("{}-tests", other.family), other).lines() {
             text += &format!("  # {}\n", line.strip_prefix("  ").unwrap_or(line));
         }
+        for entry in &other.read {
+            text += &format!(
+                "  # For it sandbox.read has to list {}\n",
+                comment(&entry.path)
+            );
+        }
     }
-    text + "\n"
+    text + "\n\
+         # If all checks pass before any work, no model is asked. For work that no test asks for yet:\n\
+         # baseline: false\n\n"
 }
 
 fn check(name: &str, project: &DetectedProject) -> String {

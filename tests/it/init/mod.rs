@@ -1,9 +1,10 @@
 //! `init`: projects made by the tools' own generators; what it writes lints clean, and its check really runs.
 
 mod files;
+mod java;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 
 use crate::support::needs;
 use crate::support::project::Project;
@@ -159,6 +160,34 @@ fn packages_of_node_are_read_in_place() {
 }
 
 #[test]
+fn vitest_writes_into_a_node_modules_of_its_own() {
+    let Some(vitest) = needs::vitest() else {
+        return;
+    };
+    let lines = format!(
+        "npm init -y >/dev/null 2>&1; npm pkg set type=module scripts.test=vitest devDependencies.vitest=4 2>/dev/null; \
+         cp -r {}/node_modules .",
+        vitest.display()
+    );
+    let project = made_by(Project::new(), &lines);
+    project.write(
+        "vitest.config.js",
+        "import { defineConfig } from 'vitest/config';\nexport default defineConfig({});\n",
+    );
+    project.write(
+        "calc.test.js",
+        "import { test, expect } from 'vitest';\ntest('a', () => { expect(1 + 1).toBe(2); });\n",
+    );
+    check_passes(&project, 1);
+    let command = "command: [sh, -c, \"mkdir -p node_modules && exec npm test\"]\n";
+    assert!(
+        project.read(SPEC).contains(command),
+        "{}",
+        project.read(SPEC)
+    );
+}
+
+#[test]
 fn packages_that_are_missing_are_named_with_the_command() {
     let manifest = r#"{"scripts": {"test": "vitest"}, "devDependencies": {"vitest": "1"}}"#;
     for (lock, install) in [
@@ -276,6 +305,48 @@ fn a_lock_file_without_an_environment_names_its_installer() {
 }
 
 #[test]
+fn a_new_environment_gets_what_the_project_lists() {
+    let backend = "[build-system]\nbuild-backend = \"hatchling.build\"\n";
+    let tested = "[project]\nname = \"calc\"\noptional-dependencies = {test = [\"pytest\"]}\n";
+    let plain = "[project]\nname = \"calc\"\ndependencies = []\n";
+    for (path, text, wanted) in [
+        ("pytest.ini", "", "pytest"),
+        ("requirements.txt", "pytest\n", "-r requirements.txt pytest"),
+        (
+            "requirements-dev.txt",
+            "pytest\n",
+            "-r requirements-dev.txt pytest",
+        ),
+        (
+            "pyproject.toml",
+            &format!("{backend}{tested}"),
+            "-e '.[test]' pytest",
+        ),
+        (
+            "pyproject.toml",
+            &format!("{backend}{plain}"),
+            "-e . pytest",
+        ),
+        ("pyproject.toml", plain, "pytest"),
+    ] {
+        let project = with_python_that_lacks_pytest()
+            .file("test_calc.py", PYTEST)
+            .file(path, text);
+        let line = format!("\n  python3 -m venv .venv && .venv/bin/pip install {wanted} ");
+        initialised(&project).says_on_stdout(&line);
+    }
+}
+
+/// A project whose `python3` has no packages.
+fn with_python_that_lacks_pytest() -> Project {
+    let project = Project::new();
+    let folder = project.outside("bin");
+    fs::create_dir(&folder).unwrap();
+    symlink("/usr/bin/python3", folder.join("python3")).unwrap();
+    project.env("PATH", &format!("{}:/usr/bin:/bin", folder.display()))
+}
+
+#[test]
 fn a_unittest_project() {
     for (path, arguments) in [
         ("tests/test_calc.py", "-s, tests"),
@@ -347,66 +418,6 @@ fn a_project_of_another_kind_is_asked_for_its_command() {
 }
 
 #[test]
-fn java_projects_are_recognised() {
-    for (files, found, command) in [
-        (
-            &["pom.xml"][..],
-            "Java with Maven (pom.xml)",
-            "mvn -o -B -q test;",
-        ),
-        (
-            &["build.gradle.kts"],
-            "Java with Gradle (build.gradle.kts)",
-            "gradle --offline --no-daemon",
-        ),
-        (
-            &["settings.gradle", "build.gradle"],
-            "Java with Gradle (settings.gradle)",
-            "gradle --offline",
-        ),
-    ] {
-        let mut project =
-            Project::new().file("app/src/test/java/CalcTest.java", "class CalcTest {}\n");
-        project = files
-            .iter()
-            .fold(project, |project, name| project.file(name, ""));
-        initialised(&project).says_on_stdout(&format!("found: {found}\n"));
-        let spec = project.read(SPEC);
-        assert!(
-            spec.contains(&format!("command: [sh, -c, \"{command}")),
-            "{spec}"
-        );
-        assert!(
-            spec.contains("- {from: ../app/src/test, to: app/src/test}\n"),
-            "{spec}"
-        );
-    }
-}
-
-#[test]
-fn a_wrapper_is_used_with_what_it_downloaded() {
-    let url = "distributionUrl=https\\://example.com/gradle-8.5-bin.zip\n";
-    let project = Project::new()
-        .file("build.gradle", "")
-        .file("gradlew", "#!/bin/sh\n")
-        .file("gradle/wrapper/gradle-wrapper.properties", url);
-    fs::set_permissions(project.path("gradlew"), fs::Permissions::from_mode(0o755)).unwrap();
-    let program =
-        project.outside("home/.gradle/wrapper/dists/gradle-8.5-bin/abc/gradle-8.5/bin/gradle");
-    fs::create_dir_all(program.parent().unwrap()).unwrap();
-    fs::write(&program, "").unwrap();
-    initialised(&project);
-    assert!(project.read(SPEC).contains(&program.display().to_string()));
-    let project = Project::new()
-        .env("PATH", "/nowhere")
-        .file("pom.xml", "")
-        .file("mvnw", "#!/bin/sh\n");
-    fs::set_permissions(project.path("mvnw"), fs::Permissions::from_mode(0o755)).unwrap();
-    project.run(&["init"]).exits(0);
-    assert!(project.read(SPEC).contains("./mvnw -o -B -q test;"));
-}
-
-#[test]
 fn of_several_projects_one_is_chosen_and_the_others_are_named() {
     let manifest = r#"{"scripts": {"test": "node --test"}}"#;
     let project = Project::new()
@@ -423,6 +434,8 @@ fn of_several_projects_one_is_chosen_and_the_others_are_named() {
         ),
         "{spec}"
     );
+    // The folders that its tools write are left out all the same.
+    assert!(spec.contains("        - /node_modules/\n"), "{spec}");
     // Settings of a formatter do not make a Node project one in Python.
     let project = Project::new()
         .file("pyproject.toml", "[tool.ruff]\n")

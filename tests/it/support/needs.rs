@@ -63,16 +63,35 @@ pub(crate) fn pytest() -> Option<&'static Path> {
 /// A folder with `node_modules/.bin/jest`: made once, from npm, below `target/tmp`.
 pub(crate) fn jest() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| {
-        install("jest", "node_modules/.bin/jest", |staged| {
+    npm(&FOLDER, "jest", "node_modules/.bin/jest", &["jest@29"])
+}
+
+/// A folder with `node_modules/.bin/vitest`: made once, from npm, below `target/tmp`.
+pub(crate) fn vitest() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    npm(&FOLDER, "vitest", "node_modules/.bin/vitest", &["vitest@4"])
+}
+
+/// A folder with packages of npm: made once, below `target/tmp`.
+fn npm(
+    made: &'static OnceLock<Option<PathBuf>>,
+    name: &str,
+    program: &str,
+    packages: &[&str],
+) -> Option<&'static Path> {
+    let folder = made.get_or_init(|| {
+        install(name, program, |staged| {
             let mut npm = Command::new("npm");
             npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
                 .arg(staged);
-            quietly(npm.arg("jest@29"))
+            quietly(npm.args(packages))
         })
     });
     if folder.is_none() {
-        skip("jest cannot be installed here (npm install jest@29)");
+        let packages = packages.join(" ");
+        skip(format!(
+            "{name} cannot be installed here (npm install {packages})"
+        ));
     }
     folder.as_deref()
 }
@@ -128,22 +147,12 @@ pub(crate) fn jsonschema() -> Option<&'static Path> {
 /// A folder with the official MCP packages of npm, and their reference server: made once, below `target/tmp`.
 pub(crate) fn mcp_node() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| {
-        let program = "node_modules/.bin/mcp-server-everything";
-        install("mcp-node-1.32.2", program, |staged| {
-            let mut npm = Command::new("npm");
-            npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
-                .arg(staged);
-            quietly(npm.args([
-                "@modelcontextprotocol/sdk@1.32.2",
-                "@modelcontextprotocol/server-everything@2026.8.31",
-            ]))
-        })
-    });
-    if folder.is_none() {
-        skip("the MCP packages cannot be installed here (npm install @modelcontextprotocol/sdk)");
-    }
-    folder.as_deref()
+    let packages = [
+        "@modelcontextprotocol/sdk@1.32.2",
+        "@modelcontextprotocol/server-everything@2026.8.31",
+    ];
+    let program = "node_modules/.bin/mcp-server-everything";
+    npm(&FOLDER, "mcp-node-1.32.2", program, &packages)
 }
 
 /// Installs into a temporary folder and renames it, since two test runs may do so at once. A virtual environment
