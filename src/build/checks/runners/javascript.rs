@@ -170,12 +170,13 @@ pub(super) fn names(text: &str, names: &mut TestNames) {
     }
 }
 
-/// The headings of failures in jest, and the marks of verbose output.
+/// The headings of failures in jest, and the marks of verbose output, which vitest prints for files, too.
 fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
-    const MARKS: [(&str, TestOutcome); 5] = [
+    const MARKS: [(&str, TestOutcome); 6] = [
         ("✓ ", TestOutcome::Passed),
         ("✔ ", TestOutcome::Passed),
         ("✕ ", TestOutcome::Failed),
+        ("× ", TestOutcome::Failed),
         ("○ ", TestOutcome::Skipped),
         ("↓ ", TestOutcome::Skipped),
     ];
@@ -188,13 +189,28 @@ fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
         .find_map(|(mark, outcome)| Some((words.strip_prefix(mark)?, *outcome)))?;
     let name = match rest.rsplit_once(" (") {
         Some((name, time)) if time.ends_with("ms)") => name,
-        _ => rest,
+        _ => match rest.rsplit_once(' ') {
+            Some((name, time)) if is_duration(time) => name,
+            _ => rest,
+        },
     };
+    if is_vitest_file(name) {
+        return None;
+    }
     let name = match outcome {
         TestOutcome::Skipped => name.strip_prefix("skipped ").unwrap_or(name),
         TestOutcome::Passed | TestOutcome::Failed => name,
     };
     Some((name, outcome))
+}
+
+/// `a.test.js (2 tests | 1 failed)`.
+fn is_vitest_file(name: &str) -> bool {
+    let Some((_, counts)) = name.rsplit_once(" (") else {
+        return false;
+    };
+    let first = counts.trim_end_matches(')').split(" | ").next();
+    first.is_some_and(|tests| tests.ends_with(" tests") || tests.ends_with(" test"))
 }
 
 fn add_jest_json(report: &Value, names: &mut TestNames) {

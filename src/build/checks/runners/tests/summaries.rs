@@ -343,6 +343,13 @@ fn javascript() {
     check("3 passing clouds", None);
     check_broken(" RUN  v3.2.4 /work\n", "vitest");
     check_names(
+        " ❯ test/sum.test.js (3 tests | 1 failed | 1 skipped) 7ms\n   ✓ adds 1ms\n   × suite > fails 4ms\n   ↓ later\n\
+         \x20✓ a.test.js (1 test) 1.2s\n\n Tests  1 failed | 2 passed | 1 skipped (4)\n",
+        "adds, suite > fails",
+        "suite > fails",
+        "later",
+    );
+    check_names(
         "ok 1 - adds\nnot ok 2 - fails\nok 3 - later # SKIP\n# tests 3\n# pass 1\n# fail 1\n# skipped 1\n",
         "adds, fails",
         "fails",
