@@ -113,7 +113,7 @@ fn described(found: &FoundEnvironment) -> String {
         }
         AdhocKind::Mcp => format!(
             "The tools of the MCP server {name}. A command is the name of one of its tools, then the arguments as a JSON \
-             object: `TOOL {{\"name\": \"value\"}}`. An empty command lists the tools and their parameters."
+             object: `TOOL {{\"name\": \"value\"}}`. An empty command lists the tools and their parameters, `TOOL ?` describes one."
         ),
         AdhocKind::Python | AdhocKind::Executable => own(),
     }

@@ -64,6 +64,36 @@ fn tools_are_called_by_name_with_json() {
 }
 
 #[test]
+fn of_a_hundred_tools_the_screen_has_the_calls_alone() {
+    let (project, mut serving) = odd("many");
+    let called = serving.ask("odd", "tool_99 {\"words\": \"hi\"}");
+    assert_eq!(called.shows(), "hi\n");
+    let screen = called.screen("odd");
+    assert!(
+        screen.starts_with("MCP server odd 1: 114 tools; "),
+        "{screen}"
+    );
+    assert!(screen.contains("\ntool_99 {\"words\"?: string}\nTOOL ? describes one of them.\n"));
+    assert!(screen.len() < 9000, "{}", screen.len());
+    assert!(called.max_lines("odd") < 130);
+    let described = serving.ask("odd", "tool_50 ?");
+    let shown = described.shows();
+    assert!(
+        shown.starts_with("tool_50 {\"words\"?: string}\n    does tool_50 at length at"),
+        "{shown}"
+    );
+    assert!(shown.ends_with("\n    words: what to say\n"), "{shown}");
+    let unknown = serving.ask("odd", "fly ?");
+    assert!(
+        unknown
+            .fails()
+            .starts_with("there is no tool \"fly\"; there are echo, ")
+    );
+    serving.end().exits(0);
+    project.nothing_left();
+}
+
+#[test]
 fn invalid_commands_are_refused_with_the_reason() {
     let (_project, mut serving) = odd("");
     let unknown = serving.ask("odd", "fly {}");

@@ -7,6 +7,10 @@ import time
 TOOLS = ["echo", "error", "rpc_error", "contents", "structured", "die", "garbage", "flood", "ask", "grow", "log", "never",
          "progress", "escapes"]
 mode = sys.argv[1] if len(sys.argv) > 1 else ""
+words = ""
+if mode == "many":
+    TOOLS += [f"tool_{number}" for number in range(100)]
+    words = " at length" * 20
 extra = []
 
 
@@ -35,13 +39,13 @@ def listed(cursor):
     """Two pages."""
     names = TOOLS + extra
     page = names[5:] if cursor else names[:5]
-    tools = [{"name": name, "description": f"does {name}", "inputSchema": {"type": "object", "properties": {
+    tools = [{"name": name, "description": f"does {name}{words}", "inputSchema": {"type": "object", "properties": {
         "words": {"type": "string", "description": "what to say"}}}} for name in page]
     return {"tools": tools} if cursor else {"tools": tools, "nextCursor": "second"}
 
 
 def call(request, name, arguments):
-    if name == "echo":
+    if name == "echo" or name.startswith("tool_"):
         return text(arguments.get("words", "nothing"))
     if name == "error":
         return text("it went wrong", isError=True)

@@ -1,12 +1,12 @@
-//! Reads a command: the name of a tool, then its arguments as a JSON object, or nothing.
+//! Reads a command: the name of a tool, then its arguments as a JSON object, or nothing, or `?` for its description.
 
 use serde_json::{Value, json};
 
-/// A call of a tool.
+/// What is asked of a server.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ToolLine {
-    pub tool: String,
-    pub arguments: Value,
+pub(super) enum ToolLine {
+    Call { tool: String, arguments: Value },
+    Describe { tool: String },
 }
 
 /// Reads a command that is not blank. The error is for the agent.
@@ -16,8 +16,13 @@ pub(super) fn parse(command: &str) -> Result<ToolLine, String> {
     let end = rest.find(|c: char| c.is_whitespace() || c == '{');
     let (tool, rest) = rest.split_at(end.unwrap_or(rest.len()));
     let json = rest.trim_start();
+    if json.trim_end() == "?" {
+        return Ok(ToolLine::Describe {
+            tool: tool.to_owned(),
+        });
+    }
     let before = &command[..command.len() - json.len()];
-    Ok(ToolLine {
+    Ok(ToolLine::Call {
         tool: tool.to_owned(),
         arguments: arguments(tool, before, json)?,
     })
@@ -81,12 +86,15 @@ mod tests {
 
     #[test]
     fn a_command_is_a_tool_and_its_arguments() {
-        let parsed = |command: &str| {
-            let ToolLine { tool, arguments } = parse(command).unwrap();
-            (tool, arguments)
+        let parsed = |command: &str| match parse(command).unwrap() {
+            ToolLine::Call { tool, arguments } => (tool, arguments),
+            ToolLine::Describe { tool } => (tool, json!("?")),
         };
         assert_eq!(parsed("echo"), ("echo".into(), json!({})));
         assert_eq!(parsed(" a-b.c \n"), ("a-b.c".into(), json!({})));
+        for command in ["add ?", " add\n?\n"] {
+            assert_eq!(parsed(command), ("add".into(), json!("?")), "{command}");
+        }
         let one = ("add".to_owned(), json!({"a": 1}));
         for command in ["add {\"a\": 1}", "add{\"a\":1}", "add\n{\n\"a\":\n1}\n"] {
             assert_eq!(parsed(command), one, "{command}");

@@ -111,15 +111,32 @@ impl McpConnection {
         self.call.as_mut()?.progress.take()
     }
 
-    /// Calls a tool; the error is for the agent.
-    pub(super) fn call(&mut self, line: ToolLine) -> Result<(), String> {
-        let ToolLine { tool, arguments } = line;
-        if !self.tools.iter().any(|known| known.name == tool) {
-            return Err(format!(
+    /// Calls a tool, or returns the description of one; the error is for the agent.
+    pub(super) fn take(&mut self, line: ToolLine) -> Result<Option<String>, String> {
+        match line {
+            ToolLine::Call { tool, arguments } => self.call(tool, arguments).map(|()| None),
+            ToolLine::Describe { tool } => {
+                let found = self.known(&tool)?;
+                Ok(Some(cleaned(&tools::list(
+                    std::slice::from_ref(found),
+                    usize::MAX,
+                ))))
+            }
+        }
+    }
+
+    fn known(&self, tool: &str) -> Result<&McpTool, String> {
+        let found = self.tools.iter().find(|known| known.name == tool);
+        found.ok_or_else(|| {
+            format!(
                 "there is no tool {tool:?}; there are {}\n",
                 tools::names(&self.tools)
-            ));
-        }
+            )
+        })
+    }
+
+    fn call(&mut self, tool: String, arguments: Value) -> Result<(), String> {
+        self.known(&tool)?;
         let id = self.last_id + 1;
         let meta = json!({"progressToken": id});
         let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
@@ -151,8 +168,8 @@ impl McpConnection {
         ))
     }
 
-    /// The screen: what the server is, and its tools.
-    pub(super) fn screen(&self) -> String {
+    /// The screen: what the server is, and its tools, of which no more than so many bytes are shown.
+    pub(super) fn screen(&self, limit: usize) -> String {
         let count = match self.tools.len() {
             0 => "no tools".to_owned(),
             1 => "1 tool".to_owned(),
@@ -160,7 +177,7 @@ impl McpConnection {
         };
         let usage = "a command is the name of a tool and its arguments: TOOL {json}";
         let head = format!("{}: {count}; {usage}\n", self.title);
-        cleaned(&(head + &tools::list(&self.tools) + &self.instructions))
+        cleaned(&(head + &tools::list(&self.tools, limit) + &self.instructions))
     }
 
     fn send(&mut self, message: &Value) {

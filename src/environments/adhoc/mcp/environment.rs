@@ -26,6 +26,9 @@ const MAX_GARBAGE: usize = 10_000;
 const MESSAGES_AT_ONCE: usize = 100;
 /// More lines are not shown of a screen.
 const MAX_LINES: usize = 400;
+/// Bytes of the list of tools on the screen, which every result repeats, and of the list that is asked for.
+const SHOWN_LIST: usize = 8 << 10;
+const PRINTED_LIST: usize = 15 << 10;
 
 /// An MCP server of the user.
 pub(crate) struct McpEnvironment {
@@ -214,10 +217,12 @@ impl McpEnvironment {
     fn call(&mut self, text: &str) -> Option<Response> {
         let connection = self.connection.as_mut()?;
         if text.trim().is_empty() {
-            return Some(Response::done(connection.screen()));
+            return Some(Response::done(connection.screen(PRINTED_LIST)));
         }
-        let called = command::parse(text).and_then(|line| connection.call(line));
-        called.err().map(Response::failed)
+        match command::parse(text).and_then(|line| connection.take(line)) {
+            Ok(description) => description.map(Response::done),
+            Err(problem) => Some(Response::failed(problem)),
+        }
     }
 
     /// Handles what the server has sent while it was idle.
@@ -360,7 +365,7 @@ impl Environment for McpEnvironment {
         let content = match &self.connection {
             None => self.ended.clone(),
             Some(_) if self.is_loading() => "[loading]".to_owned(),
-            Some(connection) => connection.screen(),
+            Some(connection) => connection.screen(SHOWN_LIST),
         };
         let max_lines = content
             .lines()

@@ -45,10 +45,37 @@ impl McpTool {
     }
 }
 
-/// All tools, each with how it is called, what it does, and what its parameters mean.
-pub(super) fn list(tools: &[McpTool]) -> String {
-    let lines = tools.iter().flat_map(|tool| &tool.lines);
-    lines.map(|line| format!("{line}\n")).collect()
+/// All tools, each with how it is called, what it does, and what its parameters mean; if that is more than `limit` bytes, each
+/// with how it is called; if that is too much as well, the names, as many as there is room for.
+pub(super) fn list(tools: &[McpTool], limit: usize) -> String {
+    let text = |lines: &[&String]| {
+        lines
+            .iter()
+            .map(|line| format!("{line}\n"))
+            .collect::<String>()
+    };
+    let described: Vec<&String> = tools.iter().flat_map(|tool| &tool.lines).collect();
+    let described = text(&described);
+    if described.len() <= limit {
+        return described;
+    }
+    let calls: Vec<&String> = tools.iter().filter_map(|tool| tool.lines.first()).collect();
+    let mut shown = text(&calls);
+    if limit < shown.len() {
+        let mut room = limit;
+        let fitting = tools.iter().take_while(|tool| {
+            let needed = tool.name.len() + ", ".len();
+            let fits = needed <= room;
+            room = room.saturating_sub(needed);
+            fits
+        });
+        let fitting = fitting.count();
+        shown = names(&tools[..fitting]) + "\n";
+        if fitting < tools.len() {
+            shown += &format!("and {} more\n", tools.len() - fitting);
+        }
+    }
+    shown + "TOOL ? describes one of them.\n"
 }
 
 /// The names of all tools.
@@ -137,9 +164,32 @@ mod tests {
         }));
         let expected = "add {\"a\": number, \"b\"?: number|null = 3, \"how\"?: \"fast\"|\"slow\", \"more\"?: [string|any]}\n    \
                         Adds numbers.\n    a: the first\n";
-        assert_eq!(list(&[tool.unwrap()]), expected);
+        assert_eq!(list(&[tool.unwrap()], expected.len()), expected);
         assert_eq!(McpTool::read(&json!({"name": 5})), None);
         let bare = McpTool::read(&json!({"name": "now", "inputSchema": 7})).unwrap();
-        assert_eq!(list(&[bare]), "now\n");
+        assert_eq!(list(&[bare], 9), "now\n");
+    }
+
+    #[test]
+    fn a_long_list_has_calls_or_names_alone() {
+        let tool = |name: &str| {
+            let schema = json!({"properties": {"a": {"description": "The first of them."}}});
+            McpTool::read(&json!({"name": name, "description": "Adds.", "inputSchema": schema}))
+                .unwrap()
+        };
+        let tools = [tool("add"), tool("sub"), tool("mul")];
+        let end = "TOOL ? describes one of them.\n";
+        let all = list(&tools, 1000);
+        assert!(
+            all.contains("The first of them.") && !all.contains(end),
+            "{all}"
+        );
+        let calls = "add {\"a\"?: any}\nsub {\"a\"?: any}\nmul {\"a\"?: any}\n";
+        assert_eq!(list(&tools, all.len() - 1), format!("{calls}{end}"));
+        assert_eq!(
+            list(&tools, calls.len() - 1),
+            format!("add, sub, mul\n{end}")
+        );
+        assert_eq!(list(&tools, 10), format!("add, sub\nand 1 more\n{end}"));
     }
 }
