@@ -2,11 +2,14 @@
 
 use serde_json::json;
 
+use crate::agent_mode::{agent_spec, done, solve};
 use crate::support::mcp_client::McpClient;
 use crate::support::needs;
-use crate::support::project::Project;
+use crate::support::project::{Project, RUN};
+use crate::support::reply;
 use crate::support::running::until;
 use crate::support::serve_client::{Request, Serving, command, control};
+use crate::support::server::Server;
 
 const ODD: &str = include_str!("mcp_environment/odd_server.py");
 const FAST: &str = include_str!("mcp_environment/fast_server.py");
@@ -90,6 +93,49 @@ fn of_a_hundred_tools_the_screen_has_the_calls_alone() {
             .starts_with("there is no tool \"fly\"; there are echo, ")
     );
     serving.end().exits(0);
+    project.nothing_left();
+}
+
+#[test]
+fn a_model_calls_the_tools_of_a_server_in_agent_mode() {
+    let server = Server::start([
+        reply::call("odd", json!({"command": "echo {\"words\": \"hello\"}"})),
+        reply::call("odd", json!({"command": "die"})),
+        reply::call("odd", json!({"command": "error"})),
+        solve(),
+        done(),
+    ]);
+    let project = Project::with(agent_spec(""), &server)
+        .file("env/servers/odd.py", ODD)
+        .file(
+            "env/odd.mcp.yaml",
+            "command: python3 ./env/servers/odd.py\n",
+        );
+    project.run(RUN).exits(0);
+    let requests = server.requests();
+    let offered = requests[0].body["tools"][3]["description"].as_str();
+    assert!(
+        offered
+            .unwrap()
+            .starts_with("The tools of the MCP server odd.")
+    );
+    let result = |number: usize| requests[number].result();
+    let is_error = |number: usize| result(number).is_error;
+    assert_eq!(
+        [1, 2, 3].map(is_error),
+        [Some(false), Some(true), Some(true)]
+    );
+    let text = result(1).text;
+    assert!(
+        text.starts_with("hello\n\n[screen of odd]\nMCP server odd 1: 14 tools; "),
+        "{text}"
+    );
+    assert!(
+        result(2)
+            .text
+            .starts_with("environment odd ended (exit status 3)")
+    );
+    assert!(result(3).text.starts_with("it went wrong\n"));
     project.nothing_left();
 }
 

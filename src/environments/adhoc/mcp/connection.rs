@@ -168,7 +168,7 @@ impl McpConnection {
         ))
     }
 
-    /// The screen: what the server is, and its tools, of which no more than so many bytes are shown.
+    /// The screen: what the server is, and its tools, cut to `limit` bytes.
     pub(super) fn screen(&self, limit: usize) -> String {
         let count = match self.tools.len() {
             0 => "no tools".to_owned(),

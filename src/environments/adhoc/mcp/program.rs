@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::environments::adhoc::FOLDER;
 use crate::environments::adhoc::program_file::{InvalidProgram, read_yaml};
 
 /// How an MCP server is started.
@@ -31,8 +32,10 @@ pub(in crate::environments::adhoc) fn read_server(
 ) -> Result<McpProgram, InvalidProgram> {
     let file: McpProgramFile = read_yaml(path)?;
     let variable = |(name, value): (String, Value)| Ok((variable_name(name)?, text_of(&value)?));
+    let above = path.parent().and_then(Path::parent).unwrap_or(path);
+    let words = words(&file.command)?;
     Ok(McpProgram {
-        command: words(&file.command)?,
+        command: words.iter().map(|word| located(word, above)).collect(),
         env: file
             .env
             .into_iter()
@@ -41,8 +44,21 @@ pub(in crate::environments::adhoc) fn read_server(
     })
 }
 
+/// A word that names something in `env/` as a path to it, since agents may work elsewhere; any other word as it is.
+fn located(word: &str, above: &Path) -> OsString {
+    let path = Path::new(word.strip_prefix("./").unwrap_or(word));
+    let mut parts = path.components();
+    let is_inside = parts.next() == Some(Component::Normal(FOLDER.as_ref()))
+        && parts.all(|part| matches!(part, Component::Normal(_)));
+    let found = above.join(path);
+    match is_inside && found.exists() {
+        true => found.into(),
+        false => word.into(),
+    }
+}
+
 /// A list of words, or a line that is split as a shell does, without a shell.
-fn words(command: &Value) -> Result<Vec<OsString>, InvalidProgram> {
+fn words(command: &Value) -> Result<Vec<String>, InvalidProgram> {
     let expected = || InvalidProgram::Field("command: expected a text or a list of texts".into());
     let words = match command {
         Value::String(line) => shlex::split(line)
@@ -55,7 +71,7 @@ fn words(command: &Value) -> Result<Vec<OsString>, InvalidProgram> {
     };
     match words.first() {
         Some(program) if !program.is_empty() && !words.iter().any(|word| word.contains('\0')) => {
-            Ok(words.into_iter().map(OsString::from).collect())
+            Ok(words)
         }
         _ => Err(InvalidProgram::Field("command: no program is named".into())),
     }

@@ -46,7 +46,7 @@ impl McpTool {
 }
 
 /// All tools, each with how it is called, what it does, and what its parameters mean; if that is more than `limit` bytes, each
-/// with how it is called; if that is too much as well, the names, as many as there is room for.
+/// with how it is called; if that is too much as well, the names that fit.
 pub(super) fn list(tools: &[McpTool], limit: usize) -> String {
     let text = |lines: &[&String]| {
         lines
