@@ -27,16 +27,24 @@ fn examples() -> Vec<Value> {
         .collect()
 }
 
+/// A command of a job, and whether it has the key: a step of GitHub only if it names it, a replay never.
+type JobCommand = (String, bool);
+
 /// The command lines of the jobs: `run` of GitHub's steps, `script` of GitLab.
-fn command_lines(example: &Value) -> Vec<String> {
+fn command_lines(example: &Value) -> Vec<JobCommand> {
     match example {
         Value::Object(fields) => fields
             .iter()
             .flat_map(|(key, value)| match (key.as_str(), value) {
-                ("run", Value::String(line)) => vec![line.clone()],
+                ("run", Value::String(script)) => {
+                    let has_key = example["env"].get("ANTHROPIC_API_KEY").is_some();
+                    vec![(script.clone(), has_key)]
+                }
                 ("script", Value::Array(lines)) => {
-                    let lines = lines.iter().map(|line| line.as_str().unwrap().to_owned());
-                    lines.collect()
+                    let lines = lines.iter().map(|line| line.as_str().unwrap());
+                    lines
+                        .map(|line| (line.to_owned(), !line.contains("--replay")))
+                        .collect()
                 }
                 _ => command_lines(value),
             })
@@ -62,8 +70,13 @@ fn the_commands_of_the_ci_page_work() {
             .env("PATH", &format!("{folder}:{path}"))
             .file("specs/calculator.yaml", SPEC)
             .file("recordings/calculator.log", &recorded);
-        for line in lines.iter().filter(|line| !line.starts_with("cargo ")) {
-            project.run_in_shell(line, &[]).exits(0);
+        for (line, has_key) in lines.iter().filter(|(line, _)| !line.starts_with("cargo ")) {
+            let unset = "unset ANTHROPIC_API_KEY OPENAI_API_KEY OPENAI_BASE_URL";
+            let line = match has_key {
+                true => format!("set -e; {line}"),
+                false => format!("{unset}; set -e; {line}"),
+            };
+            project.run_in_shell(&line, &[]).exits(0);
         }
         assert_eq!(project.workspace("answer.txt"), "42\n");
     }

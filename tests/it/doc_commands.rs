@@ -20,6 +20,8 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("TREE_FILES=", "a benchmark takes minutes"),
     ("just ", "it builds, tests or measures everything"),
     ("export ANTHROPIC_API_KEY", "the key is that of the test"),
+    ("sudo apt install ", "packaging.rs unpacks the package"),
+    ("claude ", "mcp_server.rs runs these with the real claude"),
     ("ollama ", "not installed here"),
     ("OLLAMA_CONTEXT_LENGTH=", "not installed here"),
     (
@@ -35,7 +37,7 @@ const NOT_RUN: &[(&str, &str)] = &[
 /// Pages with a test of their own.
 const OWN_TEST: &[(&str, &str)] = &[("docs/existing-project.md", "existing_project.rs")];
 
-const PROGRAMS: &str = r"^(orchestrator|cargo|just|export|git|TREE_FILES=\S+) ";
+const PROGRAMS: &str = r"^(orchestrator|cargo|just|export|git|claude|sudo|TREE_FILES=\S+) ";
 
 const GREETER: &str = "def greet(name):\n    return f\"Hello, {name}!\" if name else \"Hello!\"\n";
 const CALCULATOR: &str = "name: calculator\ndescription: A calculator.\n\
@@ -43,8 +45,8 @@ const CALCULATOR: &str = "name: calculator\ndescription: A calculator.\n\
 
 /// A command of a page, with the output that the page shows.
 #[derive(Debug, Default)]
-struct DocCommand {
-    line: String,
+pub(crate) struct DocCommand {
+    pub(crate) line: String,
     shown: Option<String>,
 }
 
@@ -64,7 +66,7 @@ fn pages() -> BTreeMap<String, String> {
 }
 
 /// The commands of a page: of its `sh` and `console` blocks, and indented ones that begin with a program.
-fn doc_commands(page: &str) -> Vec<DocCommand> {
+pub(crate) fn doc_commands(page: &str) -> Vec<DocCommand> {
     let program = Regex::new(PROGRAMS).unwrap();
     let mut found: Vec<DocCommand> = Vec::new();
     let mut language: Option<&str> = None;
@@ -152,11 +154,32 @@ fn session(page: &str) -> (Vec<Reply>, &'static str) {
             ["40", "41", "42"].map(reply::answer).into(),
             "orchestrator run specs/calculator.yaml || true",
         ),
-        "README.md" | "docs/agent-mode.md" | "docs/workflows.md" => {
-            (vec![reply::answer("42")], "true")
+        "README.md" => {
+            let calculator = [reply::answer("42")];
+            (calculator.into_iter().chain(repair()).collect(), "true")
         }
+        "docs/workflows.md" => (repair().into(), "true"),
+        "docs/agent-mode.md" => (vec![reply::answer("42")], "true"),
         _ => (vec![reply::answer("42")], roman),
     }
+}
+
+/// The answers that repair `~/project` by the workflow on the pages.
+fn repair() -> [Reply; 2] {
+    [
+        reply::bash("touch repaired"),
+        reply::text("<goto>START</goto>"),
+    ]
+}
+
+/// The files that a page shows with their names, in a comment at their beginning.
+fn shown_files(page: &str) -> Vec<(String, String)> {
+    let block = Regex::new("(?s)```(?:bash|markdown)\n(.*?)```").unwrap();
+    let name = Regex::new(r"# (repair/\w+\.(?:sh|md))").unwrap();
+    let blocks = block.captures_iter(page).map(|found| found[1].to_owned());
+    blocks
+        .filter_map(|text| Some((name.captures(&text)?[1].to_owned(), text)))
+        .collect()
 }
 
 /// A root with the examples of the repository, and what the pages take for granted.
@@ -169,9 +192,13 @@ fn prepared(page: &str, text: &str, server: &Server) -> Project {
             "PATH",
             &format!("{folder}:/usr/local/bin:/usr/bin:/bin:{path}"),
         )
-        .file("specs/calculator.yaml", CALCULATOR)
-        .file("repair/START.sh", "echo '<result></result>'\n");
+        .file("specs/calculator.yaml", CALCULATOR);
+    for (name, content) in shown_files(text) {
+        project = project.file(&name, content);
+    }
     fs::create_dir_all(project.outside("home/project")).unwrap();
+    let makefile = project.outside("home/project/Makefile");
+    fs::write(makefile, "test:\n\ttest -e repaired\n").unwrap();
     for name in ["specs", "workflows"] {
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
         for (path, content) in files_below(&from) {
@@ -216,6 +243,10 @@ fn run_page(page: &str, text: &str) -> String {
     let codes = marker.captures_iter(&ran.stdout);
     let codes: Vec<String> = codes.map(|found| found[1].to_owned()).collect();
     let mut wrong = String::new();
+    let is_repaired = project.outside("home/project/repaired").exists();
+    if !shown_files(text).is_empty() && !is_repaired {
+        wrong += &format!("{page}: its workflow repairs nothing\n{}", ran.transcript());
+    }
     for (number, command) in run.iter().enumerate() {
         let code = codes.get(number).map_or("none", String::as_str);
         let output = outputs.get(number).copied().unwrap_or_default();

@@ -46,6 +46,7 @@ mod debug;
 mod diffs;
 mod disk_faults;
 mod doc_commands;
+mod doc_sessions;
 mod docs;
 mod doctor;
 mod env_adhoc;

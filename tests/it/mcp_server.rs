@@ -5,10 +5,11 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::doc_commands::doc_commands;
 use crate::support::claude;
 use crate::support::mcp_client::{McpClient, outcome};
 use crate::support::needs;
-use crate::support::project::Project;
+use crate::support::project::{BINARY, Project};
 use crate::support::reply;
 use crate::support::running::{Ran, Running};
 use crate::support::serve_client::Gate;
@@ -531,17 +532,26 @@ fn the_real_claude_adds_checks_and_calls_it() {
         ),
         reply::text("It is made."),
     ]);
-    let project = Project::new().model(&server);
     let program = folder.join("claude").display().to_string();
+    let built = Path::new(BINARY).parent().unwrap().display();
+    let path = format!("{}:{built}:/usr/local/bin:/usr/bin:/bin", folder.display());
+    let project = Project::new().model(&server).env("PATH", &path);
     let claude = |arguments: &[&str]| {
         Running::start(project.command(&program, arguments), project.root())
             .wait()
             .exits(0)
     };
-    let binary = project.binary();
-    let added = ["mcp", "add", "--scope", "user", "environments", "--"];
-    claude(&[&added[..], &[&binary, "serve", "--mcp"]].concat());
-    let listed = claude(&["mcp", "list"]).stdout;
+    let page = std::fs::read_to_string(repository("docs/environments.md")).unwrap();
+    let lines: Vec<String> = doc_commands(&page)
+        .into_iter()
+        .map(|command| command.line)
+        .filter(|line| line.starts_with("claude "))
+        .collect();
+    let [add, list] = lines.as_slice() else {
+        panic!("{lines:?}")
+    };
+    project.run_in_shell(add, &[]).exits(0);
+    let listed = project.run_in_shell(list, &[]).exits(0).stdout;
     assert!(
         listed.contains("environments: ") && listed.contains("Connected"),
         "{listed}"

@@ -273,6 +273,11 @@ impl Answer {
         Answer(value)
     }
 
+    /// The answer as a line.
+    pub(crate) fn text(&self) -> String {
+        self.0.to_string()
+    }
+
     pub(crate) fn id(&self) -> &Value {
         &self.0["id"]
     }
