@@ -181,7 +181,9 @@ impl<'a> Driver<'a> {
             let mut queue = match self.engine.read_queue()? {
                 QueueReading::Known(queue) => queue,
                 QueueReading::Unknown(why) => {
-                    self.say_unknown(&why);
+                    if self.cancel.requested().is_none() {
+                        self.say_unknown(&why);
+                    }
                     match self.wait(Some(Instant::now() + self.delay()))? {
                         EngineWait::Over => continue,
                         EngineWait::Stopped(signal) => return Ok(self.stopped(signal, None)),
@@ -189,7 +191,7 @@ impl<'a> Driver<'a> {
                 }
             };
             self.unknown = None;
-            self.read_results(&queue)?;
+            self.read_results(&mut queue)?;
             if std::mem::take(&mut is_first) {
                 self.ended_before = self.progress(&queue, &LedgerState::default()).ended;
             }
@@ -203,6 +205,7 @@ impl<'a> Driver<'a> {
                 return Ok(DriverEnd::Done);
             }
             if queue.tasks.is_empty() && next.is_none() {
+                self.engine.finish();
                 return Ok(DriverEnd::Done);
             }
             self.say_idle(&queue);
@@ -225,9 +228,9 @@ impl<'a> Driver<'a> {
 
     fn stopped(&mut self, signal: Signal, queue: Option<&EngineQueue>) -> DriverEnd {
         let nothing = EngineQueue::default();
-        if let Some(line) = self.engine.interrupt(queue.unwrap_or(&nothing)) {
-            self.host.show(DriverEvent::Note(line));
-        }
+        let host = &mut *self.host;
+        let mut say = |line| host.show(DriverEvent::Note(line));
+        self.engine.interrupt(queue.unwrap_or(&nothing), &mut say);
         DriverEnd::Stopped(signal)
     }
 
@@ -269,15 +272,16 @@ impl<'a> Driver<'a> {
         self.host.show(DriverEvent::Note(line));
     }
 
-    /// Follows every entry that is not ended from the queue and its result.
-    fn read_results(&mut self, queue: &EngineQueue) -> Result<()> {
+    /// Follows every entry that is not ended from the queue and its result. Then the queue has only tasks of entries that
+    /// are not ended.
+    fn read_results(&mut self, queue: &mut EngineQueue) -> Result<()> {
         for position in 0..self.entries.len() {
-            let tracked = &mut self.entries[position];
-            let index = tracked.entry.index;
+            let index = self.entries[position].entry.index;
             if queue.tasks.contains_key(&index) {
-                tracked.standing = Standing::Out;
+                self.follow_queued(position)?;
                 continue;
             }
+            let tracked = &mut self.entries[position];
             match tracked.standing {
                 Standing::Unknown => {
                     let name = &tracked.entry.entry.name;
@@ -287,6 +291,33 @@ impl<'a> Driver<'a> {
                 Standing::Out => self.follow_end(position, queue.ended.get(&index))?,
                 Standing::Waiting | Standing::Succeeded | Standing::Failed | Standing::Left => {}
             }
+        }
+        let entries = self.entries.iter();
+        let out = entries.filter(|tracked| tracked.standing == Standing::Out);
+        let out: BTreeSet<usize> = out.map(|tracked| tracked.entry.index).collect();
+        queue.tasks.retain(|index, _| out.contains(index));
+        Ok(())
+    }
+
+    /// A task is in the queue. An engine may have several copies of it, and lists one that has ended for a while: the
+    /// result decides.
+    fn follow_queued(&mut self, position: usize) -> Result<()> {
+        let tracked = &mut self.entries[position];
+        match tracked.standing {
+            Standing::Succeeded | Standing::Failed | Standing::Left => return Ok(()),
+            Standing::Unknown | Standing::Waiting | Standing::Out => {}
+        }
+        let is_first = tracked.standing == Standing::Unknown;
+        tracked.standing = Standing::Out;
+        if self.engine.is_local() {
+            return Ok(());
+        }
+        let entry = &tracked.entry.entry;
+        let result = TaskResult::load(&self.settings.folder, &entry.name)?;
+        match result.filter(|result| result.is_over(entry)) {
+            Some(result) if is_first => tracked.begin(Some(&result)),
+            Some(result) => self.take_result(position, &result),
+            None => {}
         }
         Ok(())
     }

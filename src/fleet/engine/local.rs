@@ -143,19 +143,23 @@ impl Engine for LocalEngine {
         }
     }
 
-    fn interrupt(&mut self, _out: &EngineQueue) -> Option<String> {
+    fn interrupt(&mut self, _out: &EngineQueue, _say: &mut dyn FnMut(String)) {
         for process in self.running.values() {
             process.interrupt();
         }
-        let never = CancelToken::never().ok()?;
+        let Ok(never) = CancelToken::never() else {
+            return;
+        };
         while !self.running.is_empty() {
             let over = self.wait(&never, None);
             if over.is_err() || self.read_queue().is_err() {
                 break;
             }
         }
-        None
     }
+
+    /// Nothing is queued, and the driver waits for what runs.
+    fn finish(&mut self) {}
 
     fn is_local(&self) -> bool {
         true

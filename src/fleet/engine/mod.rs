@@ -93,8 +93,11 @@ pub(crate) trait Engine {
     /// Waits until something may have changed, or until a time.
     fn wait(&mut self, cancel: &CancelToken, until: Option<Instant>) -> io::Result<EngineWait>;
 
-    /// A signal stopped the driver: ends what must not outlive it. Returns a line for the user.
-    fn interrupt(&mut self, out: &EngineQueue) -> Option<String>;
+    /// A signal stopped the driver: ends what must not outlive it. `say` shows a line to the user.
+    fn interrupt(&mut self, out: &EngineQueue, say: &mut dyn FnMut(String));
+
+    /// All entries are over, or nothing can go on: ends what is still queued.
+    fn finish(&mut self);
 
     /// Whether tasks end with the driver.
     fn is_local(&self) -> bool;

@@ -46,9 +46,8 @@ impl Engine for SlurmEngine {
     fn wait(&mut self, _cancel: &CancelToken, _until: Option<Instant>) -> io::Result<EngineWait> {
         Ok(EngineWait::Over)
     }
-    fn interrupt(&mut self, _out: &EngineQueue) -> Option<String> {
-        None
-    }
+    fn interrupt(&mut self, _out: &EngineQueue, _say: &mut dyn FnMut(String)) {}
+    fn finish(&mut self) {}
     fn is_local(&self) -> bool {
         false
     }
