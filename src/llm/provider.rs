@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::cancel::CancelToken;
 use crate::llm::anthropic::Anthropic;
-use crate::llm::claude_code::env::passed_variables;
+use crate::llm::claude_code::env::{login_variables, passed_variables};
 use crate::llm::claude_code::{ClaudeCode, ClaudeSetup, PROGRAM};
 use crate::llm::client::Model;
 use crate::llm::endpoint::Endpoint;
@@ -101,6 +101,21 @@ impl Provider {
             Provider::Anthropic => &ANTHROPIC,
             Provider::OpenAi => &OPENAI,
             Provider::ClaudeCode => &CLAUDE_CODE,
+        }
+    }
+}
+
+impl ProviderFacts {
+    /// Of the caller's variables, those that requests need on any machine: the key, or what the program logs in with.
+    pub(crate) fn key_variables(
+        &self,
+        variables: &[(OsString, OsString)],
+    ) -> Vec<(OsString, OsString)> {
+        let all = variables.iter().cloned();
+        match (&self.program, self.key_variable) {
+            (Some(_), _) => login_variables(all).into_iter().collect(),
+            (None, Some(key)) => all.filter(|(name, _)| name == key).collect(),
+            (None, None) => Vec::new(),
         }
     }
 }

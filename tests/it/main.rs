@@ -59,6 +59,7 @@ mod existing_project;
 mod external_changes;
 mod flags;
 mod fleet;
+mod fleet_slurm;
 mod github;
 mod init;
 mod inputs;

@@ -9,7 +9,7 @@ use crate::cli::env::{CliEnv, cancel_on_signals};
 use crate::cli::fleet::summary::{EntryState, summarize};
 use crate::error::{Error, Result};
 use crate::fleet::engine::EngineName;
-use crate::fleet::engine::slurm::{SlurmEngine, SlurmSettings};
+use crate::fleet::engine::slurm::{SlurmCaller, SlurmEngine, SlurmSettings};
 use crate::fleet::engine::{Engine, EngineTask};
 use crate::fleet::folder::FleetFolder;
 use crate::fleet::ledger::Ledger;
@@ -83,7 +83,11 @@ fn cancel_jobs(
     plan: &FleetPlan,
     (tasks, cancel): (&[EngineTask], &CancelToken),
 ) -> Result<()> {
-    let settings = SlurmSettings::check(env.variables().collect(), cancel)?;
+    let caller = SlurmCaller {
+        variables: env.variables().collect(),
+        providers: Vec::new(),
+    };
+    let settings = SlurmSettings::check(folder, &caller, cancel)?;
     SlurmEngine::new(settings, folder, plan)?.stop(tasks);
     Ok(())
 }

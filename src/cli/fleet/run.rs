@@ -13,7 +13,7 @@ use crate::cli::output::write_stdout;
 use crate::error::{Error, Result};
 use crate::fleet::driver::{Driver, DriverEnd, DriverEntry, DriverSettings};
 use crate::fleet::engine::local::LocalEngine;
-use crate::fleet::engine::slurm::{SlurmEngine, SlurmSettings};
+use crate::fleet::engine::slurm::{SlurmCaller, SlurmEngine, SlurmSettings};
 use crate::fleet::engine::{Engine, EngineName};
 use crate::fleet::folder::FleetFolder;
 use crate::fleet::ledger::Ledger;
@@ -125,7 +125,13 @@ fn execute(request: Request, env: &CliEnv) -> Result<u8> {
     }
     let mut engine_check = None;
     if request.plan_use == PlanUse::Drive && request.arguments.engine == EngineName::Slurm {
-        engine_check = Some(SlurmSettings::check(env.variables().collect(), &cancel)?);
+        let mut providers: Vec<_> = planned.entries.iter().filter_map(|e| e.provider).collect();
+        providers.dedup_by_key(|provider| provider.name);
+        let caller = SlurmCaller {
+            variables: env.variables().collect(),
+            providers,
+        };
+        engine_check = Some(SlurmSettings::check(folder, &caller, &cancel)?);
     }
     let _lock = folder.create()?;
     let mut console = FleetConsole::new(request.output.quiet, env);

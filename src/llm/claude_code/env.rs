@@ -49,6 +49,23 @@ const OUTER_SESSION: [&str; 5] = [
 pub(in crate::llm) fn passed_variables(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> BTreeMap<OsString, OsString> {
+    passed(variables, |name| {
+        NAMES.contains(&name) || NAMES.contains(&name.to_uppercase().as_str())
+    })
+}
+
+/// Returns the variables of the caller that the program logs in with.
+pub(in crate::llm) fn login_variables(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> BTreeMap<OsString, OsString> {
+    passed(variables, |_| false)
+}
+
+/// The variables of the login, and others by their names.
+fn passed(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    is_named: impl Fn(&str) -> bool,
+) -> BTreeMap<OsString, OsString> {
     let caller: BTreeMap<OsString, OsString> = variables
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
@@ -65,10 +82,9 @@ pub(in crate::llm) fn passed_variables(
         let Some(name) = name.to_str() else {
             return false;
         };
-        let is_named = NAMES.contains(&name) || NAMES.contains(&name.to_uppercase().as_str());
         let is_its_own = prefixes.iter().any(|prefix| name.starts_with(prefix))
             && !OUTER_SESSION.contains(&name);
-        is_named || is_its_own
+        is_named(name) || is_its_own
     };
     caller
         .into_iter()
@@ -116,5 +132,8 @@ mod tests {
         assert_eq!(names(&caller), expected);
         let with_cloud = [caller.as_slice(), &[("CLAUDE_CODE_USE_BEDROCK", "1")]].concat();
         assert!(names(&with_cloud).contains(&"AWS_SECRET_ACCESS_KEY".to_owned()));
+        let login = login_variables(caller.map(|(name, value)| (name.into(), value.into())));
+        let login: Vec<OsString> = login.into_keys().collect();
+        assert_eq!(login, ["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"]);
     }
 }

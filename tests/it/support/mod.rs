@@ -12,5 +12,6 @@ pub(crate) mod restrictions;
 pub(crate) mod running;
 pub(crate) mod serve_client;
 pub(crate) mod server;
+pub(crate) mod slurm;
 pub(crate) mod terminal;
 pub(crate) mod workflow;

@@ -27,6 +27,58 @@ pub(crate) fn program(name: &str) -> bool {
     is_there
 }
 
+/// Whether a Slurm can be started: its programs are installed, and may make namespaces; otherwise the test is skipped.
+pub(crate) fn slurm() -> bool {
+    let programs = [
+        "slurmctld",
+        "slurmd",
+        "munged",
+        "sbatch",
+        "squeue",
+        "scancel",
+    ];
+    let missing: Vec<&str> = programs
+        .into_iter()
+        .filter(|name| {
+            let folders = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
+            !folders
+                .iter()
+                .any(|folder| Path::new(folder).join(name).exists())
+        })
+        .collect();
+    if !missing.is_empty() {
+        skip(format!(
+            "there is no {} here (apt-get install --no-install-recommends slurmctld slurmd slurm-client munge)",
+            missing.join(", ")
+        ));
+        return false;
+    }
+    let mut namespaces = Command::new("unshare");
+    namespaces.args([
+        "--uts",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "hostname",
+        "localhost",
+    ]);
+    let may_start = rustix::process::geteuid().is_root() && quietly(&mut namespaces);
+    if !may_start {
+        skip("a Slurm of the tests needs root, and namespaces for its machines");
+    }
+    may_start
+}
+
+/// The year of the installed Slurm: 22 of 22.05.8.
+pub(crate) fn slurm_version() -> u32 {
+    let output = Command::new("slurmctld").arg("-V").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = text.split_whitespace().last().unwrap_or_default();
+    let year = version.split('.').next().unwrap_or_default();
+    year.parse()
+        .unwrap_or_else(|_| panic!("version of Slurm: {text}"))
+}
+
 /// Whether `strace` can trace processes; otherwise the test is skipped.
 pub(crate) fn may_trace() -> bool {
     let ran = Project::new().run_in_shell("strace -f --detach-on=execve -o /dev/null true", &[]);
