@@ -13,13 +13,12 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use tempfile::TempDir;
 
 mod support;
 
-use support::Pairs;
+use support::{Pairs, cost};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_orchestrator");
 const JOBS: &str = "2";
@@ -38,12 +37,11 @@ fn main() {
             let place = Place::new(count);
             let mut times = [0.0; 2];
             for side in [round % 2, (round + 1) % 2] {
-                let begun = Instant::now();
-                match side {
+                let [elapsed, _] = cost(|| match side {
                     0 => place.run_by_xargs(count),
                     _ => place.run_as_fleet(),
-                }
-                times[side] = begun.elapsed().as_secs_f64() * 1000.0 / count as f64;
+                });
+                times[side] = elapsed / count as f64;
             }
             pairs.add(times[0], times[1]);
         }
