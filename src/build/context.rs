@@ -67,7 +67,8 @@ impl Context {
         self.root.save_beside(&mut self.state, &mut self.saves)
     }
 
-    fn update_usage(&mut self) {
+    /// Takes over the usage that the log has.
+    pub(super) fn update_usage(&mut self) {
         let price_is_known = self.price_is_known;
         self.state.usage = self.log.read(|log| log.usage().totals(price_is_known));
     }

@@ -154,6 +154,7 @@ impl Run {
     }
 
     fn complete(&mut self, phase: Phase, started: Instant, cost_before: Option<f64>) -> Result<()> {
+        self.context.update_usage();
         let total = self.context.state.usage.cost_usd;
         self.context.log.record(Event::StateCompleted {
             agent_id: MAIN_AGENT.into(),

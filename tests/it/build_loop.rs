@@ -383,3 +383,30 @@ fn a_workspace_of_many_files_makes_a_bounded_prompt() {
         &said[said.len() - 500..]
     );
 }
+
+#[test]
+fn the_cost_of_a_phase_is_in_its_line_of_the_log() {
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    project.run(RUN).exits(0);
+    let paid: Vec<f64> = project
+        .events("ModelAnswered")
+        .iter()
+        .map(|answer| answer["cost_usd"].as_f64().unwrap())
+        .collect();
+    let phases = project.events("StateCompleted");
+    let cost = |name: &str, field: &str| {
+        let phase = phases.iter().find(|phase| phase["state_name"] == name);
+        phase.unwrap()[field].as_f64().unwrap()
+    };
+    let is_near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    assert!(
+        is_near(cost("GENERATING", "cost_usd"), paid[0]),
+        "{phases:?}"
+    );
+    assert!(
+        is_near(cost("GENERATING", "total_cost_usd"), paid[0]),
+        "{phases:?}"
+    );
+    assert!(is_near(cost("PATCHING", "cost_usd"), paid[1]), "{phases:?}");
+}
