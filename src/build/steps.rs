@@ -10,7 +10,7 @@ use crate::build::baseline::run_baseline;
 use crate::build::build_log::ContinuedRun;
 use crate::build::checks::last_line::LastLine;
 use crate::build::checks::problem::{CheckProblem, EvidenceProblem};
-use crate::build::checks::report::{FailedCheck, headline, report};
+use crate::build::checks::report::{FailedCheck, headline_with_tests, report};
 use crate::build::checks::runners::causes;
 use crate::build::checks::{CANNOT_START, ToolResult};
 use crate::build::context::Context;
@@ -205,7 +205,7 @@ impl CheckRound {
                 true => String::new(),
                 false => report(&failed, &passed, restored, removed),
             },
-            first_failure: failed.first().map(headline),
+            first_failure: failed.first().map(headline_with_tests),
         }
     }
 

@@ -289,9 +289,12 @@ impl RunOutcome {
         &self.message
     }
 
-    /// The outcome with its fixed word, such as `FAILED (stuck)`.
+    /// The outcome with its fixed word, such as `FAILED (stuck)`, unless both say the same.
     pub(super) fn title(&self) -> String {
-        format!("{} ({})", self.outcome, self.reason)
+        match self.reason {
+            Reason::Interrupted => self.outcome.to_string(),
+            reason => format!("{} ({reason})", self.outcome),
+        }
     }
 
     pub(super) fn run_id(&self) -> Option<&str> {
@@ -327,6 +330,7 @@ impl RunOutcome {
         if self.outcome != OutcomeWord::Refused {
             let run_id = self.run_id.as_deref().unwrap_or("-");
             let message = first_line(&self.message);
+            let message = message.strip_prefix("interrupted ").unwrap_or(&message);
             let line = format!("{}: {message} [run {run_id}]\n", self.title());
             let _ = write_stdout(&line);
         }

@@ -34,8 +34,7 @@ use crate::state::store::{LoadedState, Root};
 use crate::text::quote::shell_word;
 
 /// The first line of a replay.
-pub(super) const REPLAY_LINE: &str =
-    "replay: all answers come from a log; no model is asked, nothing is paid";
+pub(super) const REPLAY_LINE: &str = "replay: all answers come from a log; no model is asked, nothing is paid; costs are the recorded ones";
 
 /// Runs the command to its end.
 pub(super) fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {

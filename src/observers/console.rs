@@ -5,15 +5,22 @@
 
 mod build_view;
 mod github;
+mod held_error;
+mod live_spend;
 mod screen;
 mod stream_progress;
 mod workflow_view;
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use signal_hook::SigId;
+use signal_hook::consts::SIGCONT;
+use signal_hook::low_level::unregister;
 
 use self::build_view::BuildView;
 use self::screen::{ConsoleScreen, ConsoleView, GithubGroup, TerminalSize};
@@ -64,6 +71,8 @@ impl ConsoleOptions {
 pub(crate) struct Console {
     screen: Arc<Mutex<ConsoleScreen>>,
     ticker: Option<(Sender<()>, JoinHandle<()>)>,
+    /// The handler that notices stops.
+    stops: Option<SigId>,
 }
 
 impl Console {
@@ -93,9 +102,13 @@ impl Console {
             is_stale: false,
             last_draw: None,
             redraw_due: None,
+            was_stopped: Arc::default(),
             prompts: 0,
             held: String::new(),
         };
+        let stops = has_live_area
+            .then(|| watch_stops(&screen.was_stopped))
+            .flatten();
         let screen = Arc::new(Mutex::new(screen));
         let target = screen.clone();
         bus.on(is_relevant, move |event| {
@@ -105,7 +118,11 @@ impl Console {
         let ticker = has_live_area
             .then(|| start_ticker(screen.clone()))
             .flatten();
-        Console { screen, ticker }
+        Console {
+            screen,
+            ticker,
+            stops,
+        }
     }
 
     /// Sets the time that has passed since the run began.
@@ -138,6 +155,7 @@ impl Drop for Console {
             // If the ticker panicked, there is nothing left to end.
             let _ = ticker.join();
         }
+        self.stops.take().map(unregister);
         lock(&self.screen).end_live_area();
     }
 }
@@ -207,6 +225,11 @@ fn tick(screen: &Mutex<ConsoleScreen>, wakes: &Receiver<()>) {
 /// How wide the terminal on stderr is.
 pub(crate) fn stderr_columns() -> usize {
     usize::from(stderr_size().columns)
+}
+
+/// Has the flag set whenever the process goes on after a stop (Ctrl+Z).
+fn watch_stops(was_stopped: &Arc<AtomicBool>) -> Option<SigId> {
+    signal_hook::flag::register(SIGCONT, was_stopped.clone()).ok()
 }
 
 fn stderr_size() -> TerminalSize {

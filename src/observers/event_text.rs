@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::events::{Event, FailureCause, Objection, TestTotals};
+use super::check_text::checked;
+use crate::events::{Event, Objection};
 use crate::text::invisible::{escaped, printable};
-use crate::text::shorten::cut_chars;
+use crate::text::shorten::{cut_chars, cut_inside};
 
 const MAX_LINES: usize = 6;
 const MAX_LINE_CHARACTERS: usize = 300;
 const MAX_NAME_CHARACTERS: usize = 120;
+const EDITOR: &str = "editor";
+/// What a tool's result says instead of nothing.
+const NO_OUTPUT: &str = "(no output)";
 const MAX_NAMES: usize = 5;
-/// The exit code of a check that was ended for its time; those above it are signals.
-const TIMED_OUT: i32 = 124;
+/// How much is shown of a name among several.
+const MAX_LISTED_CHARACTERS: usize = 72;
 
 /// What a line is about; decides its colour and whether `--quiet` keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +62,6 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::WorkflowInterrupted { .. } => run_line(event, elapsed),
         Event::StateStarted { .. }
         | Event::ModelRequested { .. }
-        | Event::ModelRetried { .. }
         | Event::ModelAnswered { .. }
         | Event::AnswerRefused { .. } => phase_line(event),
         Event::ToolCalled { .. }
@@ -73,7 +76,9 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::ProgressMessage { .. }
         | Event::ErrorOccurred { .. }
         | Event::LogMended { .. } => notice_line(event),
-        Event::StateCompleted { .. }
+        // The error before it says when the model is asked again.
+        Event::ModelRetried { .. }
+        | Event::StateCompleted { .. }
         | Event::PromptSent { .. }
         | Event::ConversationOpened { .. }
         | Event::ConversationClosed { .. }
@@ -102,13 +107,13 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
 
 /// Like `line_of`, where the result is printed after the last line: of an end only what the result leaves out.
 pub(super) fn line_before_result(event: &Event, elapsed: Duration) -> Option<EventText> {
-    let (tone, message, usd) = match event {
+    let (message, usd) = match event {
         Event::WorkflowCompleted {
             outcome,
             message,
             total_cost_usd,
             ..
-        } if outcome != "SUCCESS" => (Tone::Error, message, *total_cost_usd),
+        } if outcome != "SUCCESS" => (message, *total_cost_usd),
         Event::WorkflowCompleted { total_cost_usd, .. } => {
             let spent = spent(elapsed, *total_cost_usd);
             return Some(Tone::Progress.line(format!("finished after {spent}")));
@@ -117,16 +122,16 @@ pub(super) fn line_before_result(event: &Event, elapsed: Duration) -> Option<Eve
             message,
             total_cost_usd,
             ..
-        } => (Tone::Error, message, *total_cost_usd),
+        } => (message, *total_cost_usd),
         Event::WorkflowInterrupted { .. } => return None,
         _ => return line_of(event, elapsed),
     };
-    let spent = spent(elapsed, usd);
+    let ended = format!("ended after {}", spent(elapsed, usd));
     // The result has the first line of the message.
-    match message.trim_end().contains('\n') {
-        true => Some(tone.line(format!("ended after {spent}: {}", few_lines(message)))),
-        false => Some(Tone::Progress.line(format!("ended after {spent}"))),
-    }
+    Some(match few_lines(message).split_once('\n') {
+        Some((_, more)) => Tone::Error.line(format!("{ended}\n{more}")),
+        None => Tone::Progress.line(ended),
+    })
 }
 
 /// The start and the end of a run.
@@ -158,7 +163,7 @@ pub(super) fn run_line(event: &Event, elapsed: Duration) -> Option<EventText> {
         }
         Event::WorkflowInterrupted {
             reason, message, ..
-        } => Tone::Error.line(ending("interrupted", &seconds(elapsed), reason, message)),
+        } => Tone::Error.line(interrupted(&seconds(elapsed), reason, message)),
         _ => return None,
     };
     Some(line)
@@ -176,7 +181,6 @@ pub(super) fn phase_line(event: &Event) -> Option<EventText> {
         Event::ModelRequested {
             place, objection, ..
         } if place.turn > 0 => asked(place.turn, *objection),
-        Event::ModelRetried { attempt, .. } => format!("asking the model again (try {attempt})"),
         Event::ModelAnswered {
             cost_usd,
             duration_ms,
@@ -261,6 +265,11 @@ pub(super) fn phase(state_name: &str, attempt: u32, of: u32) -> String {
     )
 }
 
+/// The same in fewer columns, such as `testing 2/6`.
+pub(super) fn short_phase(state_name: &str, attempt: u32, of: u32) -> String {
+    format!("{} {attempt}/{of}", name(state_name).to_lowercase())
+}
+
 /// A name on one line, cut where it is very long.
 pub(super) fn name(text: &str) -> String {
     cut_chars(&escaped(text), MAX_NAME_CHARACTERS, "...")
@@ -268,6 +277,15 @@ pub(super) fn name(text: &str) -> String {
 
 pub(super) fn money(usd: f64) -> String {
     format!("${usd:.4}")
+}
+
+/// A limit, which is mostly in whole cents.
+pub(super) fn money_limit(usd: f64) -> String {
+    let text = money(usd);
+    match text.strip_suffix("00") {
+        Some(cents) => cents.to_owned(),
+        None => text,
+    }
 }
 
 /// Whole seconds as `5 s`, `1 min 5 s` or `2 h 3 min`.
@@ -316,7 +334,16 @@ fn ending(verb: &str, spent: &str, reason: &str, message: &str) -> String {
     )
 }
 
-/// A call of a tool with the first line of its command.
+/// The end of a run that a signal or an error of the machine stopped.
+fn interrupted(spent: &str, reason: &str, message: &str) -> String {
+    let message = few_lines(message);
+    match message.strip_prefix("interrupted ") {
+        Some(by) => format!("interrupted {by} after {spent}"),
+        None => ending("interrupted", spent, reason, &message),
+    }
+}
+
+/// A call of a tool with the first line of its command, and a mark where there is more.
 pub(super) fn called(tool_name: &str, arguments: &serde_json::Value) -> String {
     let what = arguments["command"].as_str().filter(|_| {
         arguments["action"]
@@ -324,11 +351,10 @@ pub(super) fn called(tool_name: &str, arguments: &serde_json::Value) -> String {
             .is_none_or(|word| word == "run")
     });
     let what = what.or(arguments["action"].as_str()).unwrap_or_default();
-    format!(
-        "{}: {}",
-        name(tool_name),
-        name(what.trim().lines().next().unwrap_or_default())
-    )
+    let mut lines = what.trim().lines();
+    let first = name(lines.next().unwrap_or_default());
+    let mark = lines.next().map_or("", |_| " ...");
+    format!("{}: {first}{mark}", name(tool_name))
 }
 
 /// A request after the first of its phase.
@@ -365,6 +391,7 @@ fn without_prints(text: &str) -> String {
 /// The outcome of a tool's call, indented below the call.
 fn returned(event: &Event) -> Option<String> {
     let Event::ToolReturned {
+        tool_name,
         ran,
         is_error,
         output,
@@ -374,98 +401,26 @@ fn returned(event: &Event) -> Option<String> {
     else {
         return None;
     };
-    let mut lines = output.lines().rev().map(str::trim);
-    let last = lines.find(|line| !line.is_empty()).unwrap_or_default();
+    let mut lines = output
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    // The editor says first what it did; of a program the end is what counts.
+    let said = match tool_name.as_str() {
+        EDITOR => lines.next(),
+        _ => lines.next_back(),
+    };
+    let said = said.filter(|said| *said != NO_OUTPUT);
     let time = seconds(Duration::from_millis(*execution_time_ms));
     let outcome = match (*ran, *is_error) {
         (false, _) => "not run".to_owned(),
         (true, true) => format!("failed, {time}"),
         (true, false) => format!("ok, {time}"),
     };
-    match last {
-        "" => Some(format!("  {outcome}")),
-        last => Some(format!("  {outcome}: {}", name(last))),
-    }
-}
-
-fn checked(event: &Event) -> Option<EventText> {
-    let Event::ScriptOutput {
-        tool_name,
-        hidden,
-        passed,
-        problem,
-        exit_code,
-        execution_time_ms,
-        tests,
-        causes,
-        ..
-    } = event
-    else {
-        return None;
-    };
-    let kind = if *hidden { "hidden check" } else { "check" };
-    let result = match (*passed, problem, tests) {
-        (true, _, None) => "passed".to_owned(),
-        (true, _, Some(tests)) => format!("passed, {}", count(tests.executed as usize, "test")),
-        // Tests that failed explain an ordinary exit code, but not a timeout or a signal.
-        (false, _, Some(tests)) if 0 < tests.failed && *exit_code < TIMED_OUT => failed(tests),
-        (false, Some(problem), _) => format!("failed, {}", few_lines(problem)),
-        (false, None, _) => format!("failed, exit code {exit_code}"),
-    };
-    let time = seconds(Duration::from_millis(*execution_time_ms));
-    let result = with_time(&result, &time);
-    let mut text = format!("{kind} {}: {result}", name(tool_name));
-    if let Some(cause) = causes.first() {
-        text += &format!("\n  {}", cause_line(cause));
-    }
-    let tone = if *passed { Tone::Good } else { Tone::Bad };
-    Some(tone.line(text))
-}
-
-/// Such as `failed, 2 of 14 tests (test_add, test_neg)`.
-fn failed(tests: &TestTotals) -> String {
-    let all = count(tests.executed.max(tests.failed) as usize, "test");
-    let text = format!("failed, {} of {all}", tests.failed);
-    let short: Vec<String> = tests
-        .failed_names
-        .iter()
-        .map(|test| short_name(test))
-        .collect();
-    match short.as_slice() {
-        [] => text,
-        failed => format!("{text} ({})", names(failed)),
-    }
-}
-
-/// The name of a test without its file, module or class.
-fn short_name(test: &str) -> String {
-    if test.contains(char::is_whitespace) {
-        return test.to_owned();
-    }
-    let last = test.rsplit("::").next().unwrap_or(test);
-    let has_parameters = last.contains(['[', '/']);
-    let last = match last.rsplit_once('.') {
-        Some((_, name)) if !has_parameters && !name.is_empty() => name,
-        _ => last,
-    };
-    last.to_owned()
-}
-
-/// A cause on one line, with its first place.
-pub(super) fn cause_line(cause: &FailureCause) -> String {
-    let message = name(&cause.message);
-    match cause.places.first() {
-        Some(place) => format!("{message} at {}", name(place)),
-        None => message,
-    }
-}
-
-/// Adds a time at the end of the first line.
-fn with_time(text: &str, time: &str) -> String {
-    match text.split_once('\n') {
-        None => format!("{text}, {time}"),
-        Some((first, rest)) => format!("{first}, {time}\n{rest}"),
-    }
+    Some(match said {
+        None => format!("  {outcome}"),
+        Some(said) => format!("  {outcome}: {}", name(said)),
+    })
 }
 
 /// Whether an error is that of a request, or of all attempts at one. One that is not retried ends or pauses the agent.
@@ -525,7 +480,7 @@ pub(super) fn names(paths: &[String]) -> String {
     let mut names: Vec<String> = paths
         .iter()
         .take(MAX_NAMES)
-        .map(|path| name(path))
+        .map(|path| cut_inside(&escaped(path), MAX_LISTED_CHARACTERS))
         .collect();
     if MAX_NAMES < paths.len() {
         names.push(format!("{} more", paths.len() - MAX_NAMES));
@@ -586,17 +541,8 @@ mod tests {
         check(65_900, "1 min 5 s");
         check(7_380_000, "2 h 3 min");
         assert_eq!(minutes(59), "59 s");
-    }
-
-    #[test]
-    fn the_name_of_a_test_is_short() {
-        let check = |test, expected| assert_eq!(short_name(test), expected);
-        check("tests/test_a.py::TestA::test_add", "test_add");
-        check("tests/test_a.py::test_add[1.5-x.y]", "test_add[1.5-x.y]");
-        check("test_roman.ToRoman.test_add", "test_add");
-        check("parser::tests::reads", "reads");
-        check("TestAdd/negative", "TestAdd/negative");
-        check("adds 1.5 and 2", "adds 1.5 and 2");
+        assert_eq!(money_limit(1.0), "$1.00");
+        assert_eq!(money_limit(0.125), "$0.1250");
     }
 
     #[test]

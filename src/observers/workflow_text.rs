@@ -95,10 +95,9 @@ fn text_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::AgentAnswered { .. }
         | Event::Print { .. } => agent_text(event),
         Event::ModelRequested { .. } => reminder(event),
-        Event::ModelRetried { .. } | Event::ModelAnswered { .. } | Event::AnswerRefused { .. } => {
-            phase_line(event)
-        }
+        Event::ModelAnswered { .. } | Event::AnswerRefused { .. } => phase_line(event),
         Event::ToolCalled { .. }
+        | Event::ToolReturned { .. }
         | Event::EnvironmentsRestarted { .. }
         | Event::FilesApplied { .. }
         | Event::BaselineFinished { .. }
@@ -108,12 +107,12 @@ fn text_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::ProgressMessage { .. }
         | Event::ErrorOccurred { .. }
         | Event::LogMended { .. } => notice_line(event),
-        // The fork of a worker names it, and its first state has a line.
+        // The fork of a worker names it, and its first state has a line; the error before a retry says when it comes.
         Event::AgentSpawned { .. }
+        | Event::ModelRetried { .. }
         | Event::StateCompleted { .. }
         | Event::PromptSent { .. }
         | Event::ConversationOpened { .. }
-        | Event::ToolReturned { .. }
         | Event::ConversationClosed { .. }
         | Event::ClaudeInvocationStarted { .. }
         | Event::ModelStreamed { .. }

@@ -19,6 +19,17 @@ pub(crate) fn cut_chars(text: &str, limit: usize, mark: &str) -> String {
     marked(text, first_chars(text, limit), mark)
 }
 
+/// At most `limit` characters: where there are more, the beginning, three dots, and the end.
+pub(crate) fn cut_inside(text: &str, limit: usize) -> String {
+    let count = text.chars().count();
+    let Some(room) = limit.checked_sub(3).filter(|_| limit < count) else {
+        return first_chars(text, limit).to_owned();
+    };
+    let head = first_chars(text, room / 2);
+    let before_tail = first_chars(text, count - (room - room / 2));
+    format!("{head}...{}", &text[before_tail.len()..])
+}
+
 /// The first `limit` bytes, followed by `mark` where some are missing.
 pub(crate) fn cut_bytes(text: &str, limit: usize, mark: &str) -> String {
     marked(text, first_bytes(text, limit), mark)
@@ -96,6 +107,9 @@ mod tests {
         assert_eq!(cut_chars("äöü", 3, "..."), "äöü");
         assert_eq!(cut_bytes("äöü", 3, "…"), "ä…");
         assert_eq!(cut_bytes("äöü", 6, "…"), "äöü");
+        assert_eq!(cut_inside("äöüäöüäöü", 8), "äö...äöü");
+        assert_eq!(cut_inside("äöüäöüäöü", 9), "äöüäöüäöü");
+        assert_eq!(cut_inside("äöü", 2), "äö");
     }
 
     #[test]

@@ -133,3 +133,169 @@ fn the_result_names_the_outcome_and_the_next_command() {
         ran.transcript()
     );
 }
+
+const CALC_SPEC: &str = "name: calc\ndescription: A module calc.py with add and neg.\nworkspace: {protect: [../tests/]}\n\
+                         baseline: false\nmax_retries: 1\nchecks:\n  - name: unit\n    command: [python3, -m, unittest, \
+                         discover, -s, tests, -t, .]\n";
+const CALC_TEST: &str = "import unittest\nfrom calc import add, neg\n\n\nclass Calc(unittest.TestCase):\n    def \
+                         test_add(self):\n        self.assertEqual(add(1, 2), 3)\n\n    def test_neg(self):\n        \
+                         self.assertEqual(neg(1), -1)\n\n    def test_other(self):\n        pass\n";
+
+fn calc_project(server: &Server) -> Project {
+    Project::with(CALC_SPEC, server)
+        .file("tests/test_calc.py", CALC_TEST)
+        .file("tests/__init__.py", "")
+}
+
+fn calc(operator: &str) -> reply::Reply {
+    let code = format!(
+        "def add(a, b):\n    return a {operator} b\n\n\ndef neg(a):\n    return 0 {operator} a\n"
+    );
+    reply::files(&[("calc.py", &code)])
+}
+
+/// The lines without the times in them, which differ.
+fn without_times(text: &str) -> Vec<String> {
+    let time = regex::Regex::new(r"\d+\.\d s").unwrap();
+    let lines = text
+        .lines()
+        .map(|line| time.replace_all(line, "T s").into_owned());
+    lines.collect()
+}
+
+#[test]
+fn a_failed_check_names_its_tests_and_the_first_cause_with_its_place() {
+    let server = Server::start([calc("*"), calc("-")]);
+    let ran = calc_project(&server).run(RUN).exits(1);
+    let lines = without_times(&ran.stderr);
+    let at = lines.iter().position(|line| line.starts_with("check unit"));
+    let at = at.unwrap_or_else(|| panic!("{}", ran.transcript()));
+    assert_eq!(
+        lines[at..at + 2],
+        [
+            "check unit: failed, 2 of 3 tests (test_add, test_neg), T s",
+            "  AssertionError: 2 != 3 at tests/test_calc.py:7"
+        ]
+    );
+    // With `--quiet` the result is the only line: it has the count.
+    assert!(
+        ran.stdout
+            .contains("Check unit failed: exit code 1 (1 of 3 tests failed)"),
+        "{}",
+        ran.transcript()
+    );
+}
+
+#[test]
+fn a_failed_check_without_tests_shows_the_last_line_that_it_printed() {
+    for (script, expected) in [
+        (
+            "echo building; echo 'cannot find x' >&2; exit 3",
+            "cannot find x",
+        ),
+        ("echo 'no network'; exit 3", "no network"),
+        (
+            "printf '10%%\\r20%%\\nred \\033[31malarm\\033[0m\\n'; exit 3",
+            "red alarm",
+        ),
+    ] {
+        let server = Server::start([reply::answer("42")]);
+        let project = Project::with(checked_by(script) + "max_retries: 0\n", &server);
+        let ran = project.run(RUN);
+        let lines = without_times(&ran.stderr);
+        let expected = [
+            "check answer: failed, exit code 3, T s",
+            &format!("  {expected}"),
+        ];
+        assert!(
+            lines.windows(2).any(|two| two == expected),
+            "{}",
+            ran.transcript()
+        );
+    }
+}
+
+#[test]
+fn with_both_streams_in_one_the_result_is_said_once() {
+    for (answer, code, result) in [
+        ("42", 0, "all checks passed"),
+        ("41", 1, "the checks still fail"),
+    ] {
+        let server = Server::start([reply::answer("41"), reply::answer(answer)]);
+        let project = Project::with(answer_spec() + "max_retries: 1\n", &server);
+        let ran = project.run_in_shell("exec \"$@\" 2>&1", RUN).exits(code);
+        assert_eq!(
+            ran.stdout.matches(result).count(),
+            1,
+            "{}",
+            ran.transcript()
+        );
+        let last = ran.stdout.lines().last().unwrap();
+        assert!(last.contains(result), "{}", ran.transcript());
+    }
+    let server = Server::start([reply::error(400, "odd", "no such thing")]);
+    let project = Project::with(answer_spec(), &server);
+    let ran = project.run_in_shell("exec \"$@\" 2>&1", RUN).exits(1);
+    assert_eq!(
+        ran.stdout.matches("no such thing").count(),
+        1,
+        "{}",
+        ran.transcript()
+    );
+}
+
+#[test]
+fn an_answer_that_is_not_used_is_said_with_the_reason() {
+    let server = Server::start([reply::text("I would rather talk."), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    project
+        .run(RUN)
+        .exits(0)
+        .says(": I would rather talk.\nthe answer was not used: the answer has no <file> or <delete> block\n");
+}
+
+#[test]
+fn agent_mode_shows_the_words_of_the_model_and_what_its_tools_did() {
+    let spec = checked_by("grep -qx 42 answer.txt") + "generator: {mode: agent}\n";
+    let server = Server::start([
+        reply::bash("ls\ncat nothing-there").with_text("I look first.\nThen I write."),
+        reply::bash("echo 42 > answer.txt"),
+        reply::text("Done."),
+    ]);
+    let ran = Project::with(spec, &server).run(RUN).exits(0);
+    let lines = without_times(&ran.stderr);
+    let at = lines.iter().position(|line| line.contains("I look first."));
+    let at = at.unwrap_or_else(|| panic!("{}", ran.transcript()));
+    assert!(
+        lines[at].starts_with("the model answered (T s, $")
+            && lines[at].ends_with("): I look first."),
+        "{}",
+        ran.transcript()
+    );
+    assert_eq!(lines[at + 1], "bash: ls ...");
+    assert!(
+        lines[at + 2].starts_with("  failed, T s: ") && lines[at + 2].contains("nothing-there"),
+        "{}",
+        ran.transcript()
+    );
+    let written = ["bash: echo 42 > answer.txt", "  ok, T s"];
+    assert!(
+        lines.windows(2).any(|two| two == written),
+        "{}",
+        ran.transcript()
+    );
+}
+
+#[test]
+fn the_first_line_of_a_replay_says_that_nothing_is_paid() {
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    project.run(RUN).exits(0);
+    let log = format!("logs/{}.log", project.state_text("run_id"));
+    let ran = project.run(&[RUN, &["--replay", &log]].concat()).exits(0);
+    let first = ran.stderr.lines().next().unwrap_or_default();
+    assert!(
+        first.starts_with("replay: ") && first.contains("nothing is paid"),
+        "{first}"
+    );
+}

@@ -8,7 +8,7 @@ use crate::support::project::{BINARY, Project, RUN, answer_spec, checked_by};
 use crate::support::reply;
 use crate::support::running::until;
 use crate::support::server::Server;
-use crate::support::terminal::{Terminal, last_line};
+use crate::support::terminal::{Terminal, last_line, without_own_sequences};
 
 /// Terminal escape sequences and other characters that must not reach a terminal.
 const HOSTILE: &str = "\u{1b}]0;title\u{7}\u{1b}[2J\u{1b}]52;c;aGk=\u{7}\u{9b}31m\u{202e}evil";
@@ -34,14 +34,27 @@ fn run(project: &Project) -> Terminal {
     Terminal::start(project.command(BINARY, RUN))
 }
 
+/// The rows that begin with a word.
+fn rows_with(terminal: &Terminal, begin: &str) -> Vec<String> {
+    let mut rows = terminal.rows();
+    rows.retain(|row| row.starts_with(begin));
+    rows
+}
+
 #[test]
 fn the_live_line_is_redrawn_while_a_check_runs() {
     let server = Server::start([reply::answer("42")]);
     let project = waiting_project(&server);
     let mut terminal = run(&project);
     for _ in 0..2 {
-        terminal.until(r"\r\x1b\[Ktesting \(attempt 1 of 6\), \d+ s[^\r\n]*, check a-check");
+        terminal.until(r"\r\x1b\[Ktesting 1/6, \d+ s[^\r\n]*, check a-check[^\r]*");
     }
+    // The phase has its line of history and the live line.
+    let [phase, live] = &rows_with(&terminal, "testing")[..] else {
+        panic!("{:?}", terminal.rows());
+    };
+    assert_eq!(phase, "testing (attempt 1 of 6)");
+    assert!(live.starts_with("testing 1/6, "), "{live}");
     open_gate(&project);
     let (code, seen) = terminal.wait();
     assert_eq!((code, last_line(&seen)), (0, ""), "{seen:?}");
@@ -49,20 +62,63 @@ fn the_live_line_is_redrawn_while_a_check_runs() {
 }
 
 #[test]
+fn the_live_line_of_a_check_has_its_limit_and_what_it_printed() {
+    let script = "echo 'compiling 3 of 9'; printf '\\033[2J\\033[5;5H\\033]0;t\\007linking'; mkfifo gate; read line < gate; \
+                  rm gate; grep -qx 42 answer.txt";
+    let spec =
+        checked_by(script).replace("answer\n    command", "unit\n    timeout: 600\n    command");
+    assert!(spec.contains("timeout: 600"), "{spec}");
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::with(spec, &server).env("TERM", "xterm-256color");
+    let mut terminal = run(&project);
+    terminal.until(
+        r"\r\x1b\[Ktesting \(attempt 1 of 6\), \d+ s of 10 min, (\$[\d.]+, )?check unit: linking",
+    );
+    open_gate(&project);
+    let (code, seen) = terminal.wait();
+    assert_eq!(code, 0, "{seen:?}");
+    assert!(!without_own_sequences(&seen).contains('\u{1b}'), "{seen:?}");
+}
+
+#[test]
 fn the_width_of_the_live_line_follows_the_terminal() {
     let server = Server::start([reply::answer("42")]);
     let project = waiting_project(&server);
     let mut terminal = run(&project);
-    // The last column stays free, since some terminals wrap when it is used.
-    terminal.until(r"\r\x1b\[Ktesting [^\r\n\x1b]{71}\r");
+    // Three columns stay free: the terminal itself writes `^C` there.
+    let fills = |columns: usize| {
+        let rest = columns - "testing ".len() - "...".len() - 3;
+        format!(r"\r\x1b\[Ktesting [^\r\n\x1b]{{{rest}}}\.\.\.\r")
+    };
+    terminal.until(&fills(80));
     terminal.resize(40);
-    terminal.until(r"\r\x1b\[Ktesting [^\r\n\x1b]{31}\r");
+    terminal.until(&fills(40));
     terminal.resize(200);
-    terminal.until(&format!(r"\r\x1b\[Ktesting [^\r\n\x1b]*{NAME}\r"));
+    terminal.until(&format!(
+        r"\r\x1b\[Ktesting \(attempt 1 of 6\), [^\r\n\x1b]*{NAME}\r"
+    ));
     terminal.resize(80);
-    terminal.until(r"\r\x1b\[Ktesting [^\r\n\x1b]{71}\r");
+    terminal.until(&fills(80));
     open_gate(&project);
     assert_eq!(terminal.wait().0, 0);
+}
+
+#[test]
+fn wide_characters_do_not_wrap_the_live_line() {
+    let script = "echo '編譯模塊編號第三個共十五個模塊 🎉 grüße עולם 編譯模塊編號'; mkfifo gate; read line < gate; rm gate";
+    for columns in [40, 80, 200] {
+        let server = Server::start([reply::answer("42")]);
+        let project = Project::with(checked_by(script), &server).env("TERM", "xterm-256color");
+        let mut terminal = Terminal::with_columns(project.command(BINARY, RUN), columns);
+        for _ in 0..2 {
+            terminal.until(r"\r\x1b\[Ktesting [^\r\n]*answer: 編[^\r\n]*\r");
+        }
+        let live = rows_with(&terminal, "testing");
+        assert_eq!(live.len(), 2, "{:?}", terminal.rows());
+        assert!(!terminal.is_wrapped(), "{:?}", terminal.rows());
+        open_gate(&project);
+        assert_eq!(terminal.wait().0, 0);
+    }
 }
 
 #[test]
@@ -70,11 +126,18 @@ fn ctrl_c_ends_with_130_a_clean_line_and_no_process() {
     let server = Server::start([reply::answer("42")]);
     let project = waiting_project(&server);
     let mut terminal = run(&project);
+    terminal.echo();
     terminal.until("check a-check");
     terminal.send(ControlCode::EndOfText);
+    // What the terminal writes for the key is erased with the live line.
+    terminal.until(r"\^C[^\n]*\r\n");
+    let left = rows_with(&terminal, "testing");
+    assert_eq!(left, ["testing (attempt 1 of 6)"], "{:?}", terminal.rows());
     let (code, seen) = terminal.wait();
     assert_eq!((code, last_line(&seen)), (130, ""), "{seen:?}");
     assert!(seen.ends_with("\r\n"), "{seen:?}");
+    let said = seen.to_lowercase().matches("interrupted").count();
+    assert_eq!(said, 1, "{seen:?}");
     project.nothing_left();
     assert_eq!(project.state()["state"], "TESTING");
 }
@@ -87,7 +150,7 @@ fn ctrl_z_stops_and_fg_continues() {
     let mut terminal = Terminal::start(project.command("bash", &shell));
     terminal.send_line(&format!("{BINARY} {}", RUN.join(" ")));
     // The line is drawn before the check is started, and again after a second: it runs by then.
-    terminal.until(r", [1-9]\d* s of [^\r\n]*check a-check");
+    terminal.until(r", [1-9]\d* s[^\r\n]*check a-check");
     terminal.send(ControlCode::Substitute);
     terminal.until("Stopped");
     terminal.send_line("fg");
@@ -168,7 +231,7 @@ fn a_streamed_answer_is_counted_and_a_silent_model_is_waited_for() {
     ]);
     let project = Project::with(answer_spec(), &server).env("TERM", "xterm-256color");
     let mut terminal = run(&project);
-    terminal.until(r"\r\x1b\[Kgenerating \(attempt 1 of 6\), [^\r\n]*waiting for the first token");
+    terminal.until(r"\r\x1b\[Kgenerating \(attempt 1 of 6\), waiting for the first token, \d+ s");
     // The line may be there before the request is.
     server.wait_for(1);
     server.release();

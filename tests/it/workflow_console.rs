@@ -299,7 +299,7 @@ fn each_agent_in_a_state_has_a_live_line() {
     ]))
     .model(&server);
     let mut terminal = at_terminal(&project, &[]);
-    terminal.until(r"\[main_s2\] S, \d+ s, running the script[^\r\n]*\r?\n\[main_w1\] W, \d+ s, waiting for the model");
+    terminal.until(r"\[main_s2\] S, \d+ s, running the script[^\r\n]*\r?\n\[main_w1\] W, waiting for the first token, \d+ s");
     // They are drawn again as time passes, two lines up.
     terminal.until(r"\r\x1b\[1A\x1b\[J\[main_s2\] S, [1-9]\d* s");
     server.wait_for(1);
@@ -313,6 +313,47 @@ fn each_agent_in_a_state_has_a_live_line() {
     let end = seen.rfind("succeeded after").unwrap();
     assert!(!seen[end..].contains("running the script"), "{seen:?}");
     assert!(seen[end..].contains("all agents have ended"), "{seen:?}");
+    project.nothing_left();
+}
+
+#[test]
+fn after_ctrl_z_and_fg_the_area_leaves_the_lines_of_the_shell() {
+    let project = capable(workflow(&[
+        (
+            "START.sh",
+            "echo '<fork join=\"END\">A</fork><fork>B</fork>'",
+        ),
+        ("A.sh", "mkfifo a; read line < a; echo '<result>a</result>'"),
+        ("B.sh", "mkfifo b; read line < b; echo '<result>b</result>'"),
+        ("END.sh", "echo '<result>joined</result>'"),
+    ]));
+    let shell = ["--norc", "--noprofile", "--noediting", "-i"];
+    let mut terminal = Terminal::start(project.command("bash", &shell));
+    terminal.send_line(&format!("{BINARY} {}", FLOW.join(" ")));
+    terminal.until(r"\[main_b2\] B, [1-9]\d* s, running the script");
+    terminal.send(ControlCode::Substitute);
+    terminal.until("Stopped");
+    terminal.send_line("echo shell-$((1 + 1))");
+    terminal.until("shell-2");
+    terminal.send_line("fg");
+    // The second draw erases the first one, and nothing else.
+    for _ in 0..2 {
+        terminal.until(r"\[main_a1\] A, \d+ s, running the script\r?\n\[main_b2\] B, \d+ s, running the script");
+    }
+    let rows = terminal.rows();
+    let at = rows.iter().position(|row| row.ends_with("shell-2"));
+    let after = at.map(|at| &rows[at + 1..]).unwrap_or_default();
+    assert!(
+        matches!(after, [fg, a, b] if fg.ends_with("run --workflow flow")
+            && a.starts_with("[main_a1] A") && b.starts_with("[main_b2] B")),
+        "{rows:#?}"
+    );
+    for gate in ["a", "b"] {
+        open_gate(&project, gate);
+    }
+    terminal.until("joined");
+    terminal.send_line("exit");
+    assert_eq!(terminal.wait().0, 0);
     project.nothing_left();
 }
 

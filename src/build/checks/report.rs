@@ -127,6 +127,22 @@ pub(crate) fn headline(check: &FailedCheck) -> String {
     )
 }
 
+/// The headline for the user, with the number of tests that failed.
+pub(crate) fn headline_with_tests(check: &FailedCheck) -> String {
+    let headline = headline(check);
+    match check
+        .tests
+        .filter(|tests| 0 < tests.failed && !check.hidden)
+    {
+        Some(tests) => {
+            let all = tests.executed.max(tests.failed);
+            let noun = if all == 1 { "test" } else { "tests" };
+            format!("{headline} ({} of {all} {noun} failed)", tests.failed)
+        }
+        None => headline,
+    }
+}
+
 fn add_check(check: &FailedCheck, parts: &mut Vec<ReportPart>) {
     if check.hidden {
         parts.push(ReportPart::Ours(format!(

@@ -2,25 +2,62 @@
 
 use std::time::Duration;
 
-use super::screen::ConsoleView;
+use super::held_error::HeldErrors;
+use super::live_spend::LiveSpend;
+use super::screen::{ConsoleView, TerminalSize, columns};
 use super::stream_progress::StreamProgress;
 use crate::events::Event;
 use crate::observers::event_text::{
-    EventText, called, line_before_result, line_of, minutes, money, name, phase,
+    EventText, called, is_request_error, line_before_result, line_of, minutes, name, phase,
+    short_phase,
 };
+use crate::text::shorten::cut_inside;
+
+/// How many columns of what is going on should fit before the rest of the line is shortened.
+const MIN_ACTION: usize = 44;
+/// Below this many columns a check is only named.
+const NARROW: usize = 60;
+/// How many characters a check's name has before what it prints.
+const MAX_CHECK_NAME: usize = 24;
+
+/// What a live line leaves out to fit, each with all before it.
+const SHORTENINGS: [LiveShortening; 6] = [
+    LiveShortening::Nothing,
+    LiveShortening::PhaseWords,
+    LiveShortening::BudgetWords,
+    LiveShortening::Spend,
+    LiveShortening::Turn,
+    LiveShortening::Limit,
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum LiveShortening {
+    Nothing,
+    PhaseWords,
+    BudgetWords,
+    Spend,
+    Turn,
+    Limit,
+}
 
 /// The live line of a build.
 #[derive(Default)]
 pub(super) struct BuildView {
     result_follows: bool,
-    phase: Option<String>,
+    phase: Option<LivePhase>,
     /// When the step began: the check, the request, the call of a tool, or the phase.
     since: Duration,
     limit: Option<Duration>,
     turn: Option<u32>,
     action: LiveAction,
-    spend: Option<f64>,
-    budget: Option<f64>,
+    spend: LiveSpend,
+    held: HeldErrors,
+}
+
+/// A phase in its long and its short form.
+struct LivePhase {
+    long: String,
+    short: String,
 }
 
 /// What is going on in a phase.
@@ -29,6 +66,8 @@ enum LiveAction {
     #[default]
     None,
     Request(StreamProgress),
+    /// Between two tries of a request.
+    Retry,
     Tool(String),
     Check {
         name: String,
@@ -37,37 +76,47 @@ enum LiveAction {
 }
 
 impl ConsoleView for BuildView {
-    fn apply(&mut self, event: &Event, elapsed: Duration) -> Option<EventText> {
+    fn apply(&mut self, event: &Event, elapsed: Duration) -> Vec<EventText> {
         self.update(event, elapsed);
-        match self.result_follows {
+        let lines = match self.result_follows {
             true => line_before_result(event, elapsed),
             false => line_of(event, elapsed),
-        }
+        };
+        self.held.lines(event, lines)
     }
 
-    fn live(&self, elapsed: Duration, _rows: usize) -> Vec<String> {
+    fn finish(&mut self) -> Vec<EventText> {
+        self.held.remaining()
+    }
+
+    fn live(&self, elapsed: Duration, space: TerminalSize) -> Vec<String> {
         let Some(phase) = &self.phase else {
             return Vec::new();
         };
-        let parts = [
-            Some(phase.clone()),
-            Some(self.time(elapsed)),
-            self.spend_text(),
-            self.turn.map(|turn| format!("turn {}", turn + 1)),
-            self.action.text(elapsed),
-        ];
-        vec![parts.into_iter().flatten().collect::<Vec<_>>().join(", ")]
+        let space = usize::from(space.columns);
+        let action = self.action.text(elapsed, space < NARROW);
+        let wanted = action.as_deref().map_or(0, columns).min(MIN_ACTION);
+        let heads = SHORTENINGS.map(|shortening| self.head(phase, elapsed, shortening));
+        let fits = |head: &&String| columns(head) + ", ".len() + wanted <= space;
+        let head = heads.iter().find(fits).or(heads.last()).cloned();
+        let parts: Vec<String> = head.into_iter().chain(action).collect();
+        vec![parts.join(", ")]
     }
 }
 
 impl LiveAction {
-    fn text(&self, elapsed: Duration) -> Option<String> {
+    fn text(&self, elapsed: Duration, is_narrow: bool) -> Option<String> {
         match self {
             LiveAction::None => None,
             LiveAction::Request(progress) => Some(progress.text(elapsed)),
+            LiveAction::Retry => Some("waiting to ask the model again".to_owned()),
             LiveAction::Tool(call) => Some(call.clone()),
             LiveAction::Check { name, line } if line.is_empty() => Some(format!("check {name}")),
-            LiveAction::Check { name, line } => Some(format!("check {name}: {line}")),
+            LiveAction::Check { name, line } => {
+                let name = cut_inside(name, MAX_CHECK_NAME);
+                let word = if is_narrow { "" } else { "check " };
+                Some(format!("{word}{name}: {line}"))
+            }
         }
     }
 }
@@ -81,27 +130,47 @@ impl BuildView {
         }
     }
 
-    /// The time of the step, with its limit: `12 s of 10 min`.
-    fn time(&self, elapsed: Duration) -> String {
+    /// The part of the line before the action.
+    fn head(&self, phase: &LivePhase, elapsed: Duration, shortening: LiveShortening) -> String {
+        let phase = match shortening < LiveShortening::PhaseWords {
+            true => &phase.long,
+            false => &phase.short,
+        };
+        let parts = [
+            Some(phase.clone()),
+            self.time(elapsed, shortening < LiveShortening::Limit),
+            self.spend_text(shortening),
+            self.turn
+                .filter(|_| shortening < LiveShortening::Turn)
+                .map(|turn| format!("turn {}", turn + 1)),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+
+    /// The time of the step, with its limit: `12 s of 10 min`. A request that waits says it itself.
+    fn time(&self, elapsed: Duration, has_limit: bool) -> Option<String> {
+        if matches!(&self.action, LiveAction::Request(progress) if progress.is_waiting()) {
+            return None;
+        }
         let time = minutes(elapsed.saturating_sub(self.since).as_secs());
-        match self.limit {
+        Some(match self.limit.filter(|_| has_limit) {
             Some(limit) => format!(
                 "{time} of {}",
                 minutes(limit.as_secs()).trim_end_matches(" 0 s")
             ),
             None => time,
-        }
+        })
     }
 
-    fn spend_text(&self) -> Option<String> {
-        match (self.spend, self.budget) {
-            (spend, Some(budget)) => Some(format!(
-                "{} of {}",
-                money(spend.unwrap_or(0.0)),
-                money(budget)
-            )),
-            (spend, None) => spend.map(money),
+    fn spend_text(&self, shortening: LiveShortening) -> Option<String> {
+        if LiveShortening::Spend <= shortening {
+            return None;
         }
+        self.spend
+            .text(match shortening < LiveShortening::BudgetWords {
+                true => " of ",
+                false => "/",
+            })
     }
 
     fn begin(&mut self, action: LiveAction, now: Duration) {
@@ -109,21 +178,20 @@ impl BuildView {
     }
 
     fn update(&mut self, event: &Event, now: Duration) {
+        self.spend.update(event);
         match event {
-            Event::WorkflowStarted { budget, .. } => {
-                self.budget = budget.and_then(|budget| budget.usd);
-            }
             Event::StateStarted {
                 state_name,
                 attempt: Some(attempt),
                 of: Some(of),
                 ..
             } => {
-                (self.phase, self.turn) = (Some(phase(state_name, *attempt, *of)), None);
+                let phase = LivePhase {
+                    long: phase(state_name, *attempt, *of),
+                    short: short_phase(state_name, *attempt, *of),
+                };
+                (self.phase, self.turn) = (Some(phase), None);
                 self.begin(LiveAction::None, now);
-            }
-            Event::StateCompleted { total_cost_usd, .. } => {
-                self.spend = total_cost_usd.or(self.spend);
             }
             Event::WorkflowCompleted { .. }
             | Event::WorkflowPaused { .. }
@@ -142,15 +210,15 @@ impl BuildView {
             Event::ModelRetried { .. } => {
                 self.begin(LiveAction::Request(StreamProgress::begin(now)), now);
             }
+            Event::ErrorOccurred {
+                error_type,
+                is_retryable: true,
+                ..
+            } if is_request_error(error_type) => self.begin(LiveAction::Retry, now),
             Event::TextStreamed { text, bytes, .. } => {
                 if let LiveAction::Request(progress) = &mut self.action {
                     progress.add(text, *bytes, now);
                 }
-            }
-            Event::ModelAnswered { cost_usd, .. } => {
-                let sum = cost_usd.map(|cost| self.spend.unwrap_or(0.0) + cost);
-                self.spend = sum.or(self.spend);
-                self.begin(LiveAction::None, now);
             }
             Event::ToolCalled {
                 place,
@@ -175,7 +243,9 @@ impl BuildView {
                     *line = name(printed);
                 }
             }
-            Event::ScriptOutput { .. } | Event::ToolReturned { .. } => {
+            Event::ModelAnswered { .. }
+            | Event::ScriptOutput { .. }
+            | Event::ToolReturned { .. } => {
                 self.begin(LiveAction::None, now);
             }
             _ => {}

@@ -88,12 +88,14 @@ fn every_agent_in_a_state_has_a_live_line() {
     let mut fixture = fixture(false, Some(columns::<80>));
     let mut screen = Screen::new();
     let mut after = |event| shown(&mut fixture, &mut screen, event);
-    let start = "[main] state START (markdown)\n";
+    let start =
+        "[run] run r1 started: flow/START.md, anthropic claude-x\n[main] state START (markdown)\n";
+    after(started("claude-x"));
     assert_eq!(
         after(entered("main", "START.md", "markdown")),
         format!("{start}[main] START, 0 s")
     );
-    let live = "[main] START, 0 s, waiting for the model";
+    let live = "[main] START, waiting for the first token, 0 s";
     assert_eq!(
         after(requested("main", 0, None, "Go.")),
         format!("{start}{live}")
@@ -172,7 +174,7 @@ fn live_lines_are_erased_also_after_the_terminal_was_made_narrower() {
     COLUMNS.store(20, Ordering::Relaxed);
     screen.resize(20);
     let written = "[main] state W (scri\npt)\n[main_w1] state W (s\ncript)\n";
-    let narrow = format!("{written}[main] x\n[main] W, 0 s, runn\n[main_w1] W, 0 s, r");
+    let narrow = format!("{written}[main] x\n[main] W, 0 s, ru\n[main_w1] W, 0 s,");
     assert_eq!(shown(&mut fixture, &mut screen, print("main", "x")), narrow);
     COLUMNS.store(80, Ordering::Relaxed);
     let Fixture {

@@ -4,6 +4,8 @@
 //! run.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,11 @@ use crate::observers::event_text::{EventText, Tone};
 const TICK: Duration = Duration::from_secs(1);
 /// The shortest time between two draws for events that come in large numbers.
 const FRAME: Duration = Duration::from_millis(100);
+/// The columns that stay free at the end of a line: some terminals wrap as soon as the last one is written, and the
+/// terminal itself writes `^C` there.
+const FREE_COLUMNS: u16 = 3;
+/// Lines that are not shorter than this end with dots where they are cut.
+const MIN_DOTTED: usize = 20;
 /// Carriage return, then erase to the end of the line.
 const ERASE_LINE: &str = "\r\x1b[K";
 
@@ -30,10 +37,13 @@ pub(crate) struct TerminalSize {
 /// What a console shows of one kind of run. Times are since the command began.
 pub(super) trait ConsoleView: Send {
     /// Applies an event to the live area, and returns the lines that are written for it.
-    fn apply(&mut self, event: &Event, elapsed: Duration) -> Option<EventText>;
+    fn apply(&mut self, event: &Event, elapsed: Duration) -> Vec<EventText>;
 
-    /// The lines of the live area; `rows` is how many there is space for.
-    fn live(&self, elapsed: Duration, rows: usize) -> Vec<String>;
+    /// The lines that were held back and are written at the end.
+    fn finish(&mut self) -> Vec<EventText>;
+
+    /// The lines of the live area; `space` is what there is for them. Longer lines are cut.
+    fn live(&self, elapsed: Duration, space: TerminalSize) -> Vec<String>;
 }
 
 /// Whether lines belong to a group now.
@@ -63,6 +73,8 @@ pub(super) struct ConsoleScreen {
     pub(super) last_draw: Option<Instant>,
     /// Wakes the thread that draws; `None` without one.
     pub(super) redraw_due: Option<Sender<()>>,
+    /// Set when the process goes on after a stop: the shell has written below the area.
+    pub(super) was_stopped: Arc<AtomicBool>,
     /// How many prompts have the terminal now; until they end, lines are held and no area is drawn.
     pub(super) prompts: u32,
     pub(super) held: String,
@@ -81,10 +93,7 @@ impl ConsoleScreen {
         if let Some(open) = self.github {
             return self.write_for_github(event, lines, open);
         }
-        match lines {
-            Some(lines) if !self.quiet || lines.tone.is_loud() => self.write_lines(&lines),
-            _ => self.redraw(),
-        }
+        self.write_lines(&lines);
     }
 
     /// Has the area drawn, but not more often than once in a frame.
@@ -124,13 +133,15 @@ impl ConsoleScreen {
 
     /// Erases the area for good, and writes what was held.
     pub(super) fn end_live_area(&mut self) {
+        let left = self.view.finish();
+        self.held += &self.styled(&left);
         let held = std::mem::take(&mut self.held);
         self.write_below(&held, &[]);
         self.terminal = None;
     }
 
     /// Writes the lines of an event between the commands of GitHub Actions.
-    fn write_for_github(&mut self, event: &Event, lines: Option<EventText>, group: GithubGroup) {
+    fn write_for_github(&mut self, event: &Event, lines: Vec<EventText>, group: GithubGroup) {
         let begins = github::group(event).filter(|_| !self.quiet);
         if group == GithubGroup::Open && (begins.is_some() || github::ends_group(event)) {
             self.write("::endgroup::\n");
@@ -140,26 +151,39 @@ impl ConsoleScreen {
             self.github = Some(GithubGroup::Open);
             return self.write(&format!("{command}\n"));
         }
-        if let Some(lines) = lines.filter(|lines| !self.quiet || lines.tone.is_loud()) {
-            let text = github::without_commands(&lines.text);
-            self.write_lines(&EventText { text, ..lines });
-        }
+        let lines: Vec<EventText> = lines
+            .into_iter()
+            .map(|lines| EventText {
+                text: github::without_commands(&lines.text),
+                ..lines
+            })
+            .collect();
+        self.write_lines(&lines);
         self.write(&github::annotations(event));
     }
 
-    fn write_lines(&mut self, lines: &EventText) {
-        let style = match lines.tone {
-            Tone::Progress => Style::new(),
-            Tone::Good => AnsiColor::Green.on_default(),
-            Tone::Bad | Tone::Error => AnsiColor::Red.on_default(),
-            Tone::Warning => AnsiColor::Yellow.on_default(),
-        };
-        let text = lines.text.trim_end();
-        if self.color {
-            self.write(&format!("{style}{text}{style:#}\n"));
-        } else {
-            self.write(&format!("{text}\n"));
-        }
+    /// Writes the lines that are wanted, and draws the area.
+    fn write_lines(&mut self, lines: &[EventText]) {
+        let text = self.styled(lines);
+        self.write(&text);
+    }
+
+    /// The lines that are wanted, with their colours.
+    fn styled(&self, lines: &[EventText]) -> String {
+        let wanted = lines
+            .iter()
+            .filter(|lines| !self.quiet || lines.tone.is_loud());
+        let styled = wanted.map(|lines| {
+            let text = lines.text.trim_end();
+            match self.color {
+                true => {
+                    let style = style_of(lines.tone);
+                    format!("{style}{text}{style:#}\n")
+                }
+                false => format!("{text}\n"),
+            }
+        });
+        styled.collect()
     }
 
     fn write(&mut self, lines: &str) {
@@ -175,19 +199,26 @@ impl ConsoleScreen {
         self.write_below(&lines, &area);
     }
 
-    /// The lines of the area, cut to the terminal. The last column and the last row stay free: some terminals wrap as
-    /// soon as the column is written.
+    /// The lines of the area, cut to the terminal. The last row stays free.
     fn area(&self, size: TerminalSize) -> Vec<String> {
-        let columns = usize::from(size.columns).saturating_sub(1);
-        let rows = usize::from(size.rows).saturating_sub(1).max(1);
-        let lines = self.view.live(self.elapsed(), rows);
-        let fitting_lines = lines.iter().map(|line| fitting(line, columns).to_owned());
+        let space = TerminalSize {
+            columns: size.columns.saturating_sub(FREE_COLUMNS),
+            rows: size.rows.saturating_sub(1).max(1),
+        };
+        let lines = self.view.live(self.elapsed(), space);
+        let fitting_lines = lines
+            .iter()
+            .map(|line| cut_to(line, usize::from(space.columns)));
         fitting_lines.filter(|line| !line.is_empty()).collect()
     }
 
     /// Replaces the area by `lines` and another area, in one write.
     fn write_below(&mut self, lines: &str, area: &[String]) {
         (self.last_draw, self.is_stale) = (Some(Instant::now()), false);
+        if self.was_stopped.swap(false, Ordering::Relaxed) && !self.drawn.is_empty() {
+            // What is above the cursor is not the area any more.
+            self.drawn = vec![0];
+        }
         let bytes = [&self.erase(), lines, &area.join("\n")].concat();
         self.drawn = area.iter().map(|line| columns(line)).collect();
         if !bytes.is_empty() {
@@ -204,6 +235,15 @@ impl ConsoleScreen {
             1 => ERASE_LINE.to_owned(),
             rows => format!("\r\x1b[{}A\x1b[J", rows - 1),
         }
+    }
+}
+
+fn style_of(tone: Tone) -> Style {
+    match tone {
+        Tone::Progress => Style::new(),
+        Tone::Good => AnsiColor::Green.on_default(),
+        Tone::Bad | Tone::Error => AnsiColor::Red.on_default(),
+        Tone::Warning => AnsiColor::Yellow.on_default(),
     }
 }
 
@@ -225,6 +265,14 @@ fn rows_of(drawn: &[usize], size: Option<TerminalSize>) -> usize {
     rows.min(usize::from(size.rows).max(1))
 }
 
+/// A text in at most `limit` columns, with dots where its end is missing.
+fn cut_to(text: &str, limit: usize) -> String {
+    match columns(text) <= limit || limit < MIN_DOTTED {
+        true => fitting(text, limit).to_owned(),
+        false => format!("{}...", fitting(text, limit - 3).trim_end()),
+    }
+}
+
 /// The beginning of a text that fits `limit` columns.
 fn fitting(text: &str, limit: usize) -> &str {
     let mut taken = 0;
@@ -237,7 +285,8 @@ fn fitting(text: &str, limit: usize) -> &str {
     text
 }
 
-fn columns(text: &str) -> usize {
+/// The columns that a text takes at most.
+pub(super) fn columns(text: &str) -> usize {
     text.chars().map(width).sum()
 }
 

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use crate::observers::event_text::{minutes, name};
+use crate::observers::event_text::{count, minutes, name};
+use crate::text::shorten::cut_inside;
 
 /// A common ratio for source code and English; the exact number is known once the answer has ended.
 const BYTES_PER_TOKEN: u64 = 4;
+/// How many characters of a file's path are shown.
+const MAX_PATH: usize = 32;
 /// How much of a line is kept to find the tag of a file in it.
 const MAX_LINE: usize = 400;
 
@@ -47,10 +50,15 @@ impl StreamProgress {
         let line = std::mem::take(&mut self.line);
         let line = line.trim();
         if let Some(path) = opened_file(line) {
-            self.file = Some(name(path));
+            self.file = Some(short_path(path));
         } else if line == "</file>" {
             self.file = None;
         }
+    }
+
+    /// Whether nothing has come yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.first_piece.is_none()
     }
 
     /// Such as `waiting for the first token, 8 s` or `writing calc.py, 412 tokens, 31/s`.
@@ -61,13 +69,23 @@ impl StreamProgress {
         };
         let tokens = self.bytes.div_ceil(BYTES_PER_TOKEN);
         let what = self.file.as_deref().unwrap_or("text");
-        let mut text = format!("writing {what}, {tokens} tokens");
+        let counted = count(usize::try_from(tokens).unwrap_or(usize::MAX), "token");
+        let mut text = format!("writing {what}, {counted}");
         // In the first second the rate says nothing.
         let seconds = now.saturating_sub(first_piece).as_secs_f64();
         if 1.0 <= seconds {
             text += &format!(", {:.0}/s", tokens as f64 / seconds);
         }
         text
+    }
+}
+
+/// A path, or where it is long, the name of its file.
+fn short_path(path: &str) -> String {
+    let shown = name(path);
+    match shown.rsplit_once('/') {
+        Some((_, file)) if MAX_PATH < shown.chars().count() => cut_inside(file, MAX_PATH),
+        _ => cut_inside(&shown, MAX_PATH),
     }
 }
 
@@ -88,7 +106,7 @@ mod tests {
         let mut progress = StreamProgress::begin(at(10));
         assert_eq!(progress.text(at(18)), "waiting for the first token, 8 s");
         progress.add("Here", 4, at(20));
-        assert_eq!(progress.text(at(20)), "writing text, 1 tokens");
+        assert_eq!(progress.text(at(20)), "writing text, 1 token");
         progress.add(" it is:\n<file pa", 16, at(20));
         progress.add("th=\"pkg/calc.py\">\nx = 1\n", 380, at(21));
         assert_eq!(
@@ -97,6 +115,20 @@ mod tests {
         );
         progress.add("</file>\n", 8, at(30));
         assert!(progress.text(at(30)).starts_with("writing text, "));
+    }
+
+    #[test]
+    fn of_a_long_path_the_file_is_shown() {
+        let check = |path: &str, expected: &str| assert_eq!(short_path(path), expected);
+        check("pkg/calc.py", "pkg/calc.py");
+        check(
+            "src/main/java/com/example/calc/Calculator.java",
+            "Calculator.java",
+        );
+        check(
+            &format!("a/{}.py", "x".repeat(40)),
+            &format!("{}...{}.py", "x".repeat(14), "x".repeat(12)),
+        );
     }
 
     #[test]

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 use super::{Console, ConsoleOptions, TerminalSize};
 use crate::events::bus::Bus;
-use crate::events::{ConversationScope, Event, RequestPlace};
+use crate::events::{BudgetLimits, ConversationScope, Event, RequestPlace};
+use crate::observers::event_text::line_before_result;
 use crate::state::phase::Phase;
 use crate::text::invisible::printable;
 
@@ -292,7 +293,6 @@ const WHOLE_RUN: &str = "\
 run r1 started: specs/a.yaml, anthropic claude-x
 generating (attempt 1 of 6)
 the provider is overloaded (retry 1 of 4)
-asking the model again (try 2)
 the model answered (1.2 s, $0.0123)
 asking the model, turn 2
 the model answered (1.2 s)
@@ -428,8 +428,10 @@ fn a_terminal_gets_a_live_line_under_the_lines_and_none_at_the_end() {
         written,
     } = Fixture::new(false, false, Some(columns::<80>));
     let mut shown = Shown::default();
+    bus.emit(&started(false));
     bus.emit(&phase("TESTING", 2));
-    let mut lines = "testing (attempt 2 of 6)\n".to_owned();
+    let mut lines =
+        "run r1 started: specs/a.yaml, anthropic claude-x\ntesting (attempt 2 of 6)\n".to_owned();
     assert_eq!(
         shown.after(&written),
         format!("{lines}testing (attempt 2 of 6), 0 s")
@@ -481,10 +483,129 @@ fn the_live_line_never_wraps() {
         let mut shown = Shown::default();
         assert_eq!(shown.after(&written).split_once('\n').unwrap().1, expected);
     };
-    check(columns::<11>, "TESTING", "testing (a");
-    check(columns::<1>, "TESTING", "");
+    check(columns::<40>, "TESTING", "testing (attempt 1 of 6), 0 s");
+    check(columns::<27>, "TESTING", "testing 1/6, 0 s");
+    check(columns::<13>, "TESTING", "testing 1/");
+    check(columns::<3>, "TESTING", "");
     check(columns::<0>, "TESTING", "");
-    check(columns::<7>, "漢字漢字", "漢字漢");
+    check(columns::<9>, "漢字漢字", "漢字漢");
+}
+
+#[test]
+fn a_narrow_terminal_shows_what_goes_on_rather_than_the_rest() {
+    let check = |width: fn() -> TerminalSize, expected: &str| {
+        let Fixture {
+            mut bus,
+            console: _console,
+            written,
+        } = Fixture::new(false, false, Some(width));
+        let mut begin = started(false);
+        if let Event::WorkflowStarted { budget, .. } = &mut begin {
+            let usd = Some(1.0);
+            *budget = Some(BudgetLimits { usd, tokens: None });
+        }
+        let called = Event::ToolCalled {
+            agent_id: main_agent(),
+            place: place(1),
+            call: 0,
+            tool_name: "bash".into(),
+            arguments: serde_json::json!({"command": "grep -rn a_name_that_is_looked_for src tests\nls"}),
+        };
+        for event in [begin, phase("GENERATING", 1), answered(Some(0.25)), called] {
+            bus.emit(&event);
+        }
+        let mut shown = Shown::default();
+        let last = shown.after(&written).lines().last();
+        assert_eq!(last, Some(expected));
+    };
+    let command = "bash: grep -rn a_name_that_is_looked_for src tests ...";
+    check(
+        columns::<120>,
+        &format!("generating (attempt 1 of 6), 0 s, $0.2500 of $1.00, turn 2, {command}"),
+    );
+    check(
+        columns::<95>,
+        "generating 1/6, 0 s, $0.2500 of $1.00, turn 2, bash: grep -rn a_name_that_is_looked_for s...",
+    );
+    check(
+        columns::<80>,
+        "generating 1/6, 0 s, turn 2, bash: grep -rn a_name_that_is_looked_for src...",
+    );
+    check(columns::<40>, "generating 1/6, 0 s, bash: grep -r...");
+}
+
+#[test]
+fn between_two_tries_the_live_line_says_so() {
+    let Fixture {
+        mut bus,
+        console: _console,
+        written,
+    } = Fixture::new(false, false, Some(columns::<80>));
+    let again = Event::ModelRetried {
+        agent_id: main_agent(),
+        place: place(0),
+        attempt: 2,
+    };
+    let mut shown = Shown::default();
+    let mut live = |event: Event| {
+        bus.emit(&event);
+        let lines = shown.after(&written).lines();
+        lines.last().unwrap_or_default().to_owned()
+    };
+    let mut failed = failed_request(true);
+    if let Event::ErrorOccurred { error_type, .. } = &mut failed {
+        *error_type = "model".into();
+    }
+    live(phase("GENERATING", 1));
+    let begin = "generating (attempt 1 of 6), ";
+    let waiting = format!("{begin}waiting for the first token, 0 s");
+    assert_eq!(live(requested(0)), waiting);
+    let between = format!("{begin}0 s, waiting to ask the model again");
+    assert_eq!(live(failed), between);
+    assert_eq!(live(again), waiting);
+}
+
+#[test]
+fn the_error_of_a_request_is_said_once() {
+    let refused = || Event::ModelAnswered {
+        agent_id: main_agent(),
+        place: place(0),
+        hash: String::new(),
+        cost_usd: None,
+        duration_ms: 1200,
+        answer: None,
+        error: Some("HTTP 400: too long".into()),
+    };
+    assert_eq!(
+        plain(&[
+            refused(),
+            ended(
+                "FAILED",
+                "generation_error",
+                "no answer: HTTP 400: too long"
+            )
+        ]),
+        "failed after 0.0 s, $0.5000 (generation_error): no answer: HTTP 400: too long\n"
+    );
+    let error = "error: HTTP 400: too long (1.2 s)\n";
+    assert_eq!(
+        plain(&[refused(), requested(1)]),
+        format!("{error}asking the model, turn 2\n")
+    );
+    assert_eq!(plain(&[refused()]), error);
+}
+
+#[test]
+fn what_the_result_leaves_out_is_said_before_it() {
+    let before = |message: &str| {
+        let event = ended("FAILED", "retries_exhausted", message);
+        line_before_result(&event, Duration::ZERO).unwrap().text
+    };
+    assert_eq!(before("checks fail"), "ended after 0.0 s, $0.5000");
+    assert_eq!(
+        before("checks fail\nbest: attempt 2"),
+        "ended after 0.0 s, $0.5000\n  best: attempt 2"
+    );
 }
 
 #[test]

@@ -271,7 +271,7 @@ const WHOLE_RUN: &str = "\
 [main] the provider is overloaded (retry 1 of 4)
 [main] the model answered (1.2 s, $0.0123)
 [main] reminds the model: no tag ...
-[main] bash: echo a
+[main] bash: echo a ...
 [main] the model answered (1.2 s)
 [main] START -> N (fork, 2 workers to wait for: main_w1, main_w2)
 [main_w1] state W (script)

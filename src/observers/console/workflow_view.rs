@@ -3,23 +3,25 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::screen::ConsoleView;
+use super::held_error::HeldErrors;
+use super::live_spend::LiveSpend;
+use super::screen::{ConsoleView, TerminalSize};
+use super::stream_progress::StreamProgress;
 use crate::events::Event;
-use crate::observers::event_text::{EventText, called, count, minutes, money};
+use crate::observers::event_text::{EventText, called, count, is_request_error, minutes};
 use crate::observers::workflow_text::{lines_of, prefix, state_name};
 use crate::state::reason::Reason;
 
 /// How many agents have a live line; the others are counted.
 const MAX_AGENTS: usize = 8;
-const WAITING: &str = "waiting for the model";
 
 /// The live lines of a workflow.
 #[derive(Default)]
 pub(super) struct WorkflowView {
     /// The agents that are in a state, by id.
     agents: BTreeMap<String, LiveAgent>,
-    /// What the run has spent, as far as events say.
-    spend: Option<f64>,
+    spend: LiveSpend,
+    held: HeldErrors,
     /// The questions that were written, by agent.
     questions: BTreeMap<String, String>,
 }
@@ -28,29 +30,35 @@ pub(super) struct WorkflowView {
 struct LiveAgent {
     state: String,
     since: Duration,
+    /// The request that is under way; a provider may call tools in the middle of it.
+    request: Option<StreamProgress>,
     action: Option<String>,
-    /// Whether a request is under way; a provider may call tools in the middle of it.
-    is_requesting: bool,
 }
 
 impl ConsoleView for WorkflowView {
-    fn apply(&mut self, event: &Event, elapsed: Duration) -> Option<EventText> {
+    fn apply(&mut self, event: &Event, elapsed: Duration) -> Vec<EventText> {
         self.update(event, elapsed);
         if self.is_known_question(event) {
-            return None;
+            return Vec::new();
         }
-        lines_of(event, elapsed).map(|lines| lines.prefixed())
+        let lines = lines_of(event, elapsed).map(|lines| lines.prefixed());
+        self.held.lines(event, lines)
     }
 
-    fn live(&self, elapsed: Duration, rows: usize) -> Vec<String> {
+    fn finish(&mut self) -> Vec<EventText> {
+        self.held.remaining()
+    }
+
+    fn live(&self, elapsed: Duration, space: TerminalSize) -> Vec<String> {
+        let rows = usize::from(space.rows);
         let shown = match self.agents.len() {
             agents if agents <= MAX_AGENTS.min(rows) => agents,
             _ => MAX_AGENTS.min(rows.saturating_sub(1)),
         };
         let agents = self.agents.iter().take(shown);
         let mut lines: Vec<String> = agents.map(|(id, agent)| agent.line(id, elapsed)).collect();
-        if let (Some(first), Some(spend)) = (lines.first_mut(), self.spend) {
-            *first += &format!(", {} spent", money(spend));
+        if let (Some(first), Some(spend)) = (lines.first_mut(), self.spend.text(" of ")) {
+            *first += &format!(", {spend} spent");
         }
         match self.agents.len() - shown {
             0 => {}
@@ -61,59 +69,70 @@ impl ConsoleView for WorkflowView {
 }
 
 impl LiveAgent {
-    /// The line of an agent, such as `[main] START, 5 s, waiting for the model`.
+    /// The line of an agent, such as `[main] START, 5 s, writing text, 40 tokens`.
     fn line(&self, id: &str, elapsed: Duration) -> String {
+        let progress = self.request.as_ref().filter(|_| self.action.is_none());
+        let action = progress.map(|request| request.text(elapsed));
         let time = minutes(elapsed.saturating_sub(self.since).as_secs());
-        let mut text = format!("{} {}, {time}", prefix(id), self.state);
-        if let Some(action) = &self.action {
-            text += &format!(", {action}");
-        }
-        text
+        let is_waiting = progress.is_some_and(StreamProgress::is_waiting);
+        let parts = [
+            Some(format!("{} {}", prefix(id), self.state)),
+            // A request that waits says how long.
+            (!is_waiting).then_some(time),
+            action.or_else(|| self.action.clone()),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 
 impl WorkflowView {
     fn update(&mut self, event: &Event, elapsed: Duration) {
+        self.spend.update(event);
         match event {
             Event::StateStarted { agent_id, .. } => {
                 if let Some(agent) = entered(event, elapsed) {
                     self.agents.insert(agent_id.clone(), agent);
                 }
             }
-            Event::StateCompleted {
-                agent_id,
-                total_cost_usd,
-                ..
-            } => {
-                self.agents.remove(agent_id);
-                self.raise_spend(*total_cost_usd);
-            }
-            Event::TransitionOccurred { agent_id, .. }
+            Event::StateCompleted { agent_id, .. }
+            | Event::TransitionOccurred { agent_id, .. }
             | Event::AgentTerminated { agent_id, .. }
             | Event::AgentPaused { agent_id, .. }
             | Event::AgentFailed { agent_id, .. } => drop(self.agents.remove(agent_id)),
             Event::WorkflowCompleted { .. }
             | Event::WorkflowPaused { .. }
             | Event::WorkflowInterrupted { .. } => self.agents.clear(),
-            _ => self.update_action(event),
+            _ => self.update_action(event, elapsed),
         }
     }
 
     /// Notes what an agent does in its state.
-    fn update_action(&mut self, event: &Event) {
+    fn update_action(&mut self, event: &Event, now: Duration) {
         match event {
-            Event::ModelRequested { agent_id, .. } => self.request(agent_id, WAITING.to_owned()),
-            Event::ModelRetried {
-                agent_id, attempt, ..
-            } => self.request(agent_id, format!("{WAITING} (try {attempt})")),
-            Event::ModelAnswered {
-                agent_id, cost_usd, ..
-            } => {
-                self.raise_spend(cost_usd.map(|cost| self.spend.unwrap_or(0.0) + cost));
+            Event::ModelRequested { agent_id, .. } | Event::ModelRetried { agent_id, .. } => {
                 self.change(agent_id, |agent| {
-                    (agent.is_requesting, agent.action) = (false, None);
+                    (agent.request, agent.action) = (Some(StreamProgress::begin(now)), None);
                 });
             }
+            Event::TextStreamed {
+                agent_id,
+                text,
+                bytes,
+            } => self.change(agent_id, |agent| {
+                let request = agent.request.as_mut();
+                request
+                    .into_iter()
+                    .for_each(|request| request.add(text, *bytes, now));
+            }),
+            Event::ErrorOccurred {
+                agent_id,
+                error_type,
+                is_retryable: true,
+                ..
+            } if is_request_error(error_type) => self.change(agent_id, |agent| {
+                agent.request = None;
+                agent.action = Some("waiting to ask the model again".to_owned());
+            }),
             Event::ToolCalled {
                 agent_id,
                 tool_name,
@@ -123,20 +142,14 @@ impl WorkflowView {
                 let text = called(tool_name, arguments);
                 self.change(agent_id, |agent| agent.action = Some(text));
             }
-            Event::ToolReturned { agent_id, .. } => self.change(agent_id, |agent| {
-                agent.action = agent.is_requesting.then(|| WAITING.to_owned());
+            Event::ModelAnswered { agent_id, .. } => self.change(agent_id, |agent| {
+                (agent.request, agent.action) = (None, None);
             }),
-            Event::ScriptOutput { agent_id, .. } => {
+            Event::ToolReturned { agent_id, .. } | Event::ScriptOutput { agent_id, .. } => {
                 self.change(agent_id, |agent| agent.action = None);
             }
             _ => {}
         }
-    }
-
-    fn request(&mut self, agent_id: &str, action: String) {
-        self.change(agent_id, |agent| {
-            (agent.is_requesting, agent.action) = (true, Some(action));
-        });
     }
 
     fn change(&mut self, agent_id: &str, change: impl FnOnce(&mut LiveAgent)) {
@@ -161,14 +174,6 @@ impl WorkflowView {
             _ => false,
         }
     }
-
-    /// Agents report sums concurrently: the highest is the newest.
-    fn raise_spend(&mut self, sum: Option<f64>) {
-        self.spend = match (self.spend, sum) {
-            (Some(before), Some(sum)) => Some(before.max(sum)),
-            (before, sum) => sum.or(before),
-        };
-    }
 }
 
 fn entered(event: &Event, elapsed: Duration) -> Option<LiveAgent> {
@@ -184,6 +189,6 @@ fn entered(event: &Event, elapsed: Duration) -> Option<LiveAgent> {
         state: state_name(file),
         since: elapsed,
         action: (state_type == "script").then(|| "running the script".to_owned()),
-        is_requesting: false,
+        request: None,
     })
 }
