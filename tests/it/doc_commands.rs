@@ -8,6 +8,7 @@ use std::path::Path;
 use regex::Regex;
 
 use crate::completions::{commands, help_of};
+use crate::support::needs;
 use crate::support::project::{BINARY, Project, files_below};
 use crate::support::reply::{self, Reply};
 use crate::support::server::Server;
@@ -22,6 +23,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("export ANTHROPIC_API_KEY", "the key is that of the test"),
     ("sudo apt install ", "packaging.rs unpacks the package"),
     ("claude ", "mcp_server.rs runs these with the real claude"),
+    (
+        "orchestrator fleet run specs --engine slurm",
+        "fleet_slurm.rs runs it",
+    ),
     ("ollama ", "not installed here"),
     ("OLLAMA_CONTEXT_LENGTH=", "not installed here"),
     (
@@ -158,6 +163,11 @@ fn session(page: &str) -> (Vec<Reply>, &'static str) {
             let calculator = [reply::answer("42")];
             (calculator.into_iter().chain(repair()).collect(), "true")
         }
+        "docs/fleet.md" => (
+            vec![reply::answer("42"); 40],
+            "mv specs/calculator.yaml . && rm -r specs workflows && mkdir specs && mv calculator.yaml specs && \
+             sed s/calculator/other/ specs/calculator.yaml > specs/other.yaml",
+        ),
         "docs/workflows.md" => (repair().into(), "true"),
         "docs/agent-mode.md" => (vec![reply::answer("42")], "true"),
         _ => (vec![reply::answer("42")], roman),
@@ -219,7 +229,8 @@ fn prepared(page: &str, text: &str, server: &Server) -> Project {
 /// Runs the commands of a page in one shell; returns what is wrong.
 fn run_page(page: &str, text: &str) -> String {
     let is_run = |command: &&DocCommand| {
-        !is_synopsis(&command.line) && reason_not_to_run(&command.line).is_none()
+        let is_possible = !command.line.contains("| parallel ") || needs::program("parallel");
+        is_possible && !is_synopsis(&command.line) && reason_not_to_run(&command.line).is_none()
     };
     let all = doc_commands(text);
     let run: Vec<&DocCommand> = all.iter().filter(is_run).collect();
