@@ -25,6 +25,8 @@ mod error;
 #[cfg(target_os = "linux")]
 mod events;
 #[cfg(target_os = "linux")]
+mod html;
+#[cfg(target_os = "linux")]
 mod json_rpc;
 #[cfg(target_os = "linux")]
 mod regular_file;

@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 
 use crate::cli::arguments::{ReportArguments, ReportFormat};
 use crate::cli::env::CliEnv;
-use crate::cli::known_run::{KnownRun, SavedState, logged_runs};
+use crate::cli::known_run::{KnownRun, RunStatus, SavedState, logged_runs};
 use crate::cli::log_file::log_file;
 use crate::cli::run_config::secrets;
 use crate::cli::run_names::named_run;
@@ -21,6 +21,7 @@ use crate::report::log_fold::report_of_log;
 use crate::report::model::{NextCommand, ReportOutcome, RunReport};
 use crate::report::{junit_xml, markdown, page};
 use crate::state::store::Root;
+use crate::text::quote::shell_word;
 
 const FILE_MODE: u32 = 0o644;
 
@@ -93,6 +94,7 @@ fn find_log(root: &Root, run: Option<&str>) -> Result<PathBuf> {
         })
 }
 
+/// The commands that go on with the run, or with its spec.
 fn next_commands(root: &Root, report: &RunReport, env: &CliEnv) -> Vec<NextCommand> {
     let command = |purpose: &str, command: String| NextCommand {
         purpose: purpose.to_owned(),
@@ -100,23 +102,44 @@ fn next_commands(root: &Root, report: &RunReport, env: &CliEnv) -> Vec<NextComma
     };
     let state = root.load().ok().and_then(SavedState::of);
     let Some(state) = state.filter(|state| state.run_id() == report.run_id) else {
-        return Vec::new();
+        let purpose = "Its state is not here, so it cannot be continued. A new run begins with";
+        let is_over = report.outcome == ReportOutcome::Success;
+        let begin = (!is_over).then(|| new_run(report)).flatten();
+        return begin
+            .map(|begin| command(purpose, begin))
+            .into_iter()
+            .collect();
     };
     let is_build = matches!(state, SavedState::Build(_));
-    let next = next_command(&KnownRun::current(root, state), env);
-    if let Some(next) = next {
-        return vec![command("Go on with this run", next)];
+    let run = KnownRun::current(root, state);
+    if matches!(run.status, RunStatus::Running(_)) {
+        let watch = "orchestrator watch".to_owned();
+        return vec![command("The run is under way. Follow it with", watch)];
+    }
+    if let Some(next) = next_command(&run, env) {
+        return vec![command("Go on with", next)];
     }
     match is_build && report.outcome == ReportOutcome::Success {
         true => vec![
-            command("See what changed", "orchestrator diff".to_owned()),
+            command("See what changed with", "orchestrator diff".to_owned()),
             command(
-                "Carry the changes to your files",
+                "Carry changes of copied files back with",
                 "orchestrator apply".to_owned(),
             ),
         ],
         false => Vec::new(),
     }
+}
+
+/// The command that begins a run like this one; `None` where the log does not name its spec.
+fn new_run(report: &RunReport) -> Option<String> {
+    let path = Path::new(&report.spec_file);
+    let (option, path) = match report.is_workflow() {
+        true => ("--workflow", path.parent()?),
+        false => ("--spec", path),
+    };
+    let path = path.to_str().filter(|path| !path.is_empty())?;
+    Some(format!("orchestrator run {option} {}", shell_word(path)))
 }
 
 /// Replaces a file whole.

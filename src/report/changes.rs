@@ -12,12 +12,16 @@ use crate::snapshots::records::RunSnapshots;
 use crate::snapshots::tree::{Tree, TreeNode, changed_paths, read_tree};
 use crate::state::store::Root;
 
-const PATCH: usize = 16_000;
-const ATTEMPT: usize = 48_000;
+/// The patches of a file, of an attempt, and of all attempts, in bytes.
+const PATCH: usize = 64_000;
+const ATTEMPT: usize = 200_000;
+const ALL: usize = 2_400_000;
 const MOST_FILES: usize = 60;
 /// A larger file is only named.
 const LARGEST: usize = 1 << 20;
-const NOT_KEPT: &str = "The contents are not kept: the snapshots of this run are gone. The answers of the model below have what the log has of them.";
+/// Before a binary patch, which is left out.
+const BINARY: &str = "\nGIT binary patch\n";
+const NOT_KEPT: &str = "The contents are not kept: the snapshots of this run are gone. The answers of the model have what the log has of them.";
 
 /// Adds the changes of each attempt; without `root` or snapshots, a note.
 pub(crate) fn add_changes(report: &mut RunReport, root: Option<&Root>, foreign: &ForeignText<'_>) {
@@ -25,6 +29,7 @@ pub(crate) fn add_changes(report: &mut RunReport, root: Option<&Root>, foreign: 
     let mut before = root
         .zip(store.as_ref())
         .and_then(|(root, store)| taken_in(root, store, &report.run_id).ok().flatten());
+    let room = ATTEMPT.min(ALL / report.attempts.len().max(1));
     for attempt in &mut report.attempts {
         let after = attempt.tree.as_deref().and_then(ObjectId::parse);
         let after = store
@@ -33,7 +38,8 @@ pub(crate) fn add_changes(report: &mut RunReport, root: Option<&Root>, foreign: 
             .and_then(|(store, id)| read_tree(store, id).ok());
         match (store.as_ref(), &before, &after) {
             (Some(store), Some(old), Some(new)) => {
-                Comparison { store, old, new }.add_to(attempt, foreign);
+                let comparison = Comparison { store, old, new };
+                comparison.add_to(attempt, room, foreign);
             }
             _ if attempt.written.is_empty() && attempt.deleted.is_empty() => {}
             _ => attempt.changes_note = Some(NOT_KEPT.to_owned()),
@@ -57,9 +63,8 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    fn add_to(&self, attempt: &mut ReportAttempt, foreign: &ForeignText<'_>) {
+    fn add_to(&self, attempt: &mut ReportAttempt, mut room: usize, foreign: &ForeignText<'_>) {
         let paths = changed_paths(self.old, self.new);
-        let mut room = ATTEMPT;
         for path in paths.iter().take(MOST_FILES) {
             let Some(patch) = self.patch(path) else {
                 attempt.changes_note =
@@ -71,7 +76,8 @@ impl Comparison<'_> {
             }
             let text = String::from_utf8_lossy(&patch);
             let (added, removed) = counts(&text);
-            let patch = foreign.block(&text, PATCH.min(room));
+            let text = text.split_inclusive(BINARY).next().unwrap_or_default();
+            let patch = foreign.source(text, PATCH.min(room));
             room = room.saturating_sub(patch.len());
             attempt.changes.push(ChangedFile {
                 path: foreign.line(&path.to_string_lossy()),
@@ -111,7 +117,7 @@ impl Comparison<'_> {
 
 /// The added and removed lines of a patch of one file.
 fn counts(patch: &str) -> (Option<u64>, Option<u64>) {
-    if patch.contains("\nGIT binary patch\n") {
+    if patch.contains(BINARY) {
         return (None, None);
     }
     let body = patch.find("\n@@ ").map_or("", |start| &patch[start..]);

@@ -10,7 +10,7 @@ use crate::report::model::{ModelExchange, ReportToolCall};
 use crate::state::phase::Phase;
 
 const MOST_EXCHANGES: usize = 1000;
-const MOST_CALLS: usize = 40;
+const MOST_CALLS: usize = 200;
 const MOST_NAMES: usize = 40;
 const ASKED: usize = 12_000;
 const ANSWERED: usize = 12_000;
@@ -21,12 +21,23 @@ const TOOL_TEXT: usize = 4_000;
 pub(super) struct Exchanges {
     list: Vec<ModelExchange>,
     places: BTreeMap<(String, RequestPlace), usize>,
+    /// The state of a workflow that each agent is in.
+    states: BTreeMap<String, String>,
     left_out: u64,
 }
 
 impl Exchanges {
     pub(super) fn apply(&mut self, at: &str, event: &Event, foreign: &ForeignText<'_>) {
         match event {
+            Event::StateStarted {
+                agent_id,
+                state_name,
+                visit: Some(_),
+                ..
+            } => {
+                let state = foreign.line(state_name);
+                self.states.insert(agent_id.clone(), state);
+            }
             Event::ModelRequested {
                 agent_id,
                 place,
@@ -37,6 +48,7 @@ impl Exchanges {
                 let Some(exchange) = self.begin(agent_id, *place) else {
                     return;
                 };
+                exchange.agent_id = foreign.line(agent_id);
                 exchange.at = at.to_owned();
                 exchange.model = foreign.line(model);
                 exchange.asked = foreign.block(&request_text(request), ASKED);
@@ -89,11 +101,14 @@ impl Exchanges {
                 tool_name,
                 arguments,
             } => {
-                let exchange = self.at(agent_id, *place);
-                let Some(exchange) = exchange.filter(|known| known.tools.len() < MOST_CALLS) else {
+                let Some(exchange) = self.at(agent_id, *place) else {
                     return;
                 };
                 exchange.tools.retain(|known| known.call != *call);
+                if exchange.tools.len() == MOST_CALLS {
+                    exchange.tools_left_out += 1;
+                    return;
+                }
                 exchange.tools.push(ReportToolCall {
                     call: *call,
                     name: foreign.line(tool_name),
@@ -141,9 +156,9 @@ impl Exchanges {
                 self.list.len() - 1
             }
         };
+        let state = self.states.get(agent_id).cloned();
         let exchange = self.list.get_mut(index)?;
         *exchange = ModelExchange {
-            agent_id: agent_id.to_owned(),
             turn: place.turn,
             ..ModelExchange::default()
         };
@@ -153,7 +168,10 @@ impl Exchanges {
                 let before = if phase == Phase::Patching { 2 } else { 1 };
                 exchange.attempt = Some(retry_count.saturating_add(before));
             }
-            ConversationScope::Visit { visit } => exchange.visit = Some(visit),
+            ConversationScope::Visit { visit } => {
+                exchange.visit = Some(visit);
+                exchange.state = state.unwrap_or_default();
+            }
         }
         Some(exchange)
     }

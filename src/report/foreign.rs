@@ -27,6 +27,19 @@ impl ForeignText<'_> {
         }
     }
 
+    /// Lines of a file, within `limit` bytes before invisible characters are escaped. Nothing of a line is hidden: escape
+    /// sequences are shown, too.
+    pub(crate) fn source(&self, text: &str, limit: usize) -> String {
+        let text = cut_middle(&self.secrets.redact(text), limit);
+        let mut shown = String::with_capacity(text.len());
+        for part in text.split_inclusive(['\n', '\t']) {
+            let plain = part.trim_end_matches(['\n', '\t']);
+            shown += &escaped(plain);
+            shown += &part[plain.len()..];
+        }
+        shown
+    }
+
     /// A name or a sentence on one line.
     pub(crate) fn line(&self, text: &str) -> String {
         let text = self.secrets.redact(text);

@@ -1,36 +1,41 @@
 //! A report as JUnit XML: a suite per check of the last attempt that was tested, or per agent of a workflow.
 //!
-//! A log has the names of failed and, in part, of skipped tests. A passed test has no name: the suite counts it, and has one
-//! test case with the name of the check.
+//! Valid for the schemas of Jenkins and of Apache Ant, of which the latter demands every attribute here. A passed test is a
+//! test case if the log has its name; otherwise the suite counts it, and has one test case with the name of the check.
 
 use std::fmt::Write;
 
-use crate::report::model::{ReportAgent, ReportCheck, RunReport};
+use crate::html::units::timestamp;
+use crate::report::model::{ReportAgent, ReportAttempt, ReportCheck, RunReport};
+
+/// The time of a suite whose own is not known.
+const NO_TIME: &str = "1970-01-01T00:00:00";
 
 /// The report of a run.
 pub(crate) fn junit_xml(report: &RunReport) -> String {
-    let mut suites: Vec<SuiteXml> = match report.is_workflow() {
-        true => report.agents.iter().map(agent_suite).collect(),
-        false => {
-            let checks = report
-                .last_tested()
-                .map_or(&[][..], |attempt| &attempt.checks);
-            checks.iter().map(check_suite).collect()
+    let mut suites: Vec<SuiteXml> = match (report.is_workflow(), report.last_tested()) {
+        (true, _) => report.agents.iter().map(agent_suite).collect(),
+        (false, Some(attempt)) => {
+            let suite = |check| check_suite(check, attempt);
+            attempt.checks.iter().map(suite).collect()
         }
+        (false, None) => Vec::new(),
     };
     if suites.is_empty() {
         suites.push(run_suite(report));
     }
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
-    for suite in suites {
-        suite.push(&mut xml, &report.started_at);
+    for (id, suite) in suites.iter().enumerate() {
+        suite.push(&mut xml, id, report);
     }
     xml + "</testsuites>\n"
 }
 
-/// A suite; `tests` counts the test cases without a name, too.
+/// A suite; `tests` counts the tests without a name, too.
+#[derive(Default)]
 struct SuiteXml {
     name: String,
+    started_at: String,
     tests: u32,
     failures: u32,
     errors: u32,
@@ -42,164 +47,160 @@ struct SuiteXml {
 }
 
 impl SuiteXml {
-    fn push(&self, xml: &mut String, timestamp: &str) {
-        let SuiteXml {
-            tests,
-            failures,
-            errors,
-            skipped,
-            ..
-        } = self;
+    fn push(&self, xml: &mut String, id: usize, report: &RunReport) {
+        let (name, package) = (attribute(&self.name), attribute(&report.spec_file));
+        let [tests, failures, errors, skipped] =
+            [self.tests, self.failures, self.errors, self.skipped];
+        let started = [&self.started_at, &report.started_at].into_iter();
+        let started = started.filter_map(|time| whole_seconds(time)).next();
         let _ = writeln!(
             xml,
-            "<testsuite name=\"{}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{:.3}\" timestamp=\"{}\">\n{}",
-            attribute(&self.name),
-            self.duration_ms as f64 / 1000.0,
-            attribute(
-                timestamp
-                    .split('.')
-                    .next()
-                    .unwrap_or_default()
-                    .trim_end_matches('Z')
-            ),
-            self.cases.trim_end(),
+            "<testsuite name=\"{name}\" package=\"{package}\" id=\"{id}\" hostname=\"localhost\" timestamp=\"{}\" \
+             tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{}\">",
+            started.unwrap_or(NO_TIME),
+            seconds(self.duration_ms)
         );
-        for (tag, text) in [("system-out", &self.stdout), ("system-err", &self.stderr)] {
-            if !text.is_empty() {
-                let _ = writeln!(xml, "<{tag}>{}</{tag}>", element(text));
-            }
-        }
-        *xml += "</testsuite>\n";
+        let (run_id, outcome) = (attribute(&report.run_id), report.outcome.word());
+        let _ = writeln!(
+            xml,
+            "<properties><property name=\"run_id\" value=\"{run_id}\"/><property name=\"outcome\" value=\"{outcome}\"/></properties>"
+        );
+        *xml += &self.cases;
+        let (stdout, stderr) = (element(&self.stdout), element(&self.stderr));
+        let _ = writeln!(
+            xml,
+            "<system-out>{stdout}</system-out>\n<system-err>{stderr}</system-err>\n</testsuite>"
+        );
+    }
+
+    /// Adds a test case; `result` is an element, or nothing for a test that passed.
+    fn add(&mut self, class: &str, name: &str, (duration_ms, result): (u64, &str)) {
+        let (class, name) = (attribute(class), attribute(name));
+        let _ = writeln!(
+            self.cases,
+            "<testcase classname=\"{class}\" name=\"{name}\" time=\"{}\">{result}</testcase>",
+            seconds(duration_ms)
+        );
     }
 }
 
-fn check_suite(check: &ReportCheck) -> SuiteXml {
-    let mut cases = String::new();
+fn check_suite(check: &ReportCheck, attempt: &ReportAttempt) -> SuiteXml {
     let tests = check.tests.clone().unwrap_or_default();
-    for name in &tests.failed_names {
-        let cause = check.causes.iter().find(|cause| cause.tests.contains(name));
-        let message = cause.map_or("failed", |cause| &cause.message);
-        let places = cause.map_or(String::new(), |cause| cause.places.join("\n"));
-        push_failure(&mut cases, (&check.name, name), "failure", message, &places);
-    }
-    for name in &check.skipped_names {
-        let _ = writeln!(
-            cases,
-            "<testcase classname=\"{}\" name=\"{}\"><skipped/></testcase>",
-            attribute(&check.name),
-            attribute(name)
-        );
-    }
-    let (mut failures, mut errors) = (tests.failed, 0);
-    let mut count = tests.passed + tests.failed + tests.skipped;
-    if check.passed {
-        let _ = writeln!(
-            cases,
-            "<testcase classname=\"{0}\" name=\"{0}\" time=\"{1:.3}\"/>",
-            attribute(&check.name),
-            check.duration_ms as f64 / 1000.0
-        );
-    } else if tests.failed_names.is_empty() {
-        let problem = check.problem.as_deref().unwrap_or("failed");
-        let cause = check.causes.first().map_or(problem, |cause| &cause.message);
-        let (tag, is_error) = match tests.failed {
-            0 => ("error", 1),
-            _ => ("failure", 0),
-        };
-        errors += is_error;
-        push_failure(&mut cases, (&check.name, &check.name), tag, cause, problem);
-    }
-    count = count.max(1).max(failures + errors);
-    failures = failures.min(count);
-    SuiteXml {
+    let mut suite = SuiteXml {
         name: check.name.clone(),
-        tests: count,
-        failures,
-        errors,
+        started_at: attempt.started_at.clone(),
+        failures: tests.failed,
         skipped: tests.skipped,
         duration_ms: check.duration_ms,
-        cases,
         stdout: check.stdout.clone(),
         stderr: check.stderr.clone(),
+        ..SuiteXml::default()
+    };
+    for name in &tests.failed_names {
+        let cause = check.cause_of(name);
+        let message = cause.map_or("failed", |cause| &cause.message);
+        let places = cause.map_or(String::new(), |cause| cause.places.join("\n"));
+        suite.add(
+            &check.name,
+            name,
+            (0, &problem("failure", message, &places)),
+        );
+    }
+    for name in &check.skipped_names {
+        suite.add(&check.name, name, (0, "<skipped/>"));
+    }
+    for name in &check.passed_names {
+        suite.add(&check.name, name, (0, ""));
+    }
+    add_check_itself(&mut suite, check);
+    let counted = tests.passed + tests.failed + tests.skipped;
+    suite.tests = counted.max(suite.failures + suite.errors).max(1);
+    suite
+}
+
+/// A test case for the check, where its result is not that of a test with a name.
+fn add_check_itself(suite: &mut SuiteXml, check: &ReportCheck) {
+    let has_failure = check
+        .tests
+        .as_ref()
+        .is_some_and(|tests| !tests.failed_names.is_empty());
+    if check.passed {
+        if check.passed_names.is_empty() {
+            suite.add(&check.name, &check.name, (check.duration_ms, ""));
+        }
+    } else if !has_failure {
+        let why = check.problem.as_deref().unwrap_or("failed");
+        let message = check.causes.first().map_or(why, |cause| &cause.message);
+        let tag = match suite.failures {
+            0 => "error",
+            _ => "failure",
+        };
+        suite.errors += u32::from(tag == "error");
+        let result = problem(tag, message, why);
+        suite.add(&check.name, &check.name, (check.duration_ms, &result));
     }
 }
 
 fn agent_suite(agent: &ReportAgent) -> SuiteXml {
     let is_failed = agent.status != "ended";
-    let mut cases = String::new();
-    match is_failed {
-        true => {
-            let names = (agent.agent_id.as_str(), agent.agent_id.as_str());
-            push_failure(&mut cases, names, "error", agent.status, &agent.result);
-        }
-        false => {
-            let _ = writeln!(
-                cases,
-                "<testcase classname=\"{0}\" name=\"{0}\"/>",
-                attribute(&agent.agent_id)
-            );
-        }
-    }
-    SuiteXml {
+    let mut suite = SuiteXml {
         name: agent.agent_id.clone(),
         tests: 1,
-        failures: 0,
         errors: u32::from(is_failed),
-        skipped: 0,
-        duration_ms: 0,
-        cases,
-        stdout: String::new(),
-        stderr: String::new(),
-    }
+        ..SuiteXml::default()
+    };
+    let result = match is_failed {
+        true => problem("error", agent.status, &agent.result),
+        false => String::new(),
+    };
+    suite.add(&agent.agent_id, &agent.agent_id, (0, &result));
+    suite
 }
 
 /// The run itself, where no check has ended.
 fn run_suite(report: &RunReport) -> SuiteXml {
-    let mut cases = String::new();
     let word = report.outcome.word();
     let is_failed = word != "SUCCESS";
-    match is_failed {
-        true => push_failure(
-            &mut cases,
-            ("run", &report.spec_file),
-            "error",
-            word,
-            &report.message,
-        ),
-        false => {
-            let name = attribute(&report.spec_file);
-            let _ = writeln!(cases, "<testcase classname=\"run\" name=\"{name}\"/>");
-        }
-    }
-    SuiteXml {
+    let mut suite = SuiteXml {
         name: report.spec_file.clone(),
         tests: 1,
-        failures: 0,
         errors: u32::from(is_failed),
-        skipped: 0,
         duration_ms: report.duration_ms,
-        cases,
-        stdout: String::new(),
-        stderr: String::new(),
-    }
+        ..SuiteXml::default()
+    };
+    let result = match is_failed {
+        true => problem("error", word, &report.message),
+        false => String::new(),
+    };
+    suite.add("run", &report.spec_file, (report.duration_ms, &result));
+    suite
 }
 
-fn push_failure(cases: &mut String, names: (&str, &str), tag: &str, message: &str, text: &str) {
-    let _ = writeln!(
-        cases,
-        "<testcase classname=\"{}\" name=\"{}\"><{tag} message=\"{}\" type=\"{tag}\">{}</{tag}></testcase>",
-        attribute(names.0),
-        attribute(names.1),
-        attribute(message),
-        element(text)
-    );
+/// The element for a failure or an error.
+fn problem(tag: &str, message: &str, text: &str) -> String {
+    let (message, text) = (attribute(message), element(text));
+    format!("<{tag} message=\"{message}\" type=\"{tag}\">{text}</{tag}>")
 }
 
+fn seconds(milliseconds: u64) -> String {
+    format!("{:.3}", milliseconds as f64 / 1000.0)
+}
+
+/// A time of a log without fractions and zone, as the schema of Ant wants it.
+fn whole_seconds(time: &str) -> Option<&str> {
+    timestamp(time)?;
+    time.get(..NO_TIME.len())
+}
+
+/// The value of an attribute, which has some content.
 fn attribute(text: &str) -> String {
-    element(text)
-        .replace('"', "&quot;")
-        .replace('\n', "&#10;")
-        .replace('\t', "&#9;")
+    match text.trim() {
+        "" => "-".to_owned(),
+        _ => element(text)
+            .replace('"', "&quot;")
+            .replace('\n', "&#10;")
+            .replace('\t', "&#9;"),
+    }
 }
 
 /// Text of an element; characters that XML does not have are replaced.

@@ -4,16 +4,18 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
 
-use chrono::DateTime;
 use serde::Deserialize;
 
 use crate::conversation::usage::UsageLog;
-use crate::events::{Event, FailureCause, MAIN_AGENT, TestTotals};
+use crate::events::Event;
+use crate::html::units::milliseconds;
+use crate::report::agents::Agents;
+use crate::report::checks::{ExecutedTests, check_of, sum_of};
 use crate::report::exchanges::Exchanges;
 use crate::report::foreign::ForeignText;
 use crate::report::model::{
-    CostPoint, PhaseSpan, PrintedText, ReportAgent, ReportAttempt, ReportCheck, ReportError,
-    ReportOutcome, ReportSandbox, ReportTransition, RunReport,
+    CostPoint, PhaseSpan, PrintedText, ReportAttempt, ReportError, ReportOutcome, ReportSandbox,
+    ReportTransition, RunReport,
 };
 use crate::state::phase::Phase;
 
@@ -22,10 +24,8 @@ const LINE_LIMIT: u64 = 512 << 20;
 const OUTPUT: usize = 6_000;
 const MESSAGE: usize = 4_000;
 const MOST_NAMES: usize = 200;
-const MOST_CAUSES: usize = 20;
 const MOST_ROWS: usize = 2_000;
 const MOST_NOTES: usize = 100;
-const MOST_SCRIPTS: usize = 40;
 
 /// What every line has.
 #[derive(Deserialize)]
@@ -42,12 +42,11 @@ struct ReportFold<'a> {
     price_is_known: bool,
     exchanges: Exchanges,
     attempts: BTreeMap<u32, ReportAttempt>,
-    agents: BTreeMap<String, ReportAgent>,
-    /// Agents in the order in which they began.
-    agent_order: Vec<String>,
+    agents: Agents,
     phase: Option<Phase>,
     attempt: u32,
     commands: BTreeMap<String, String>,
+    executed: ExecutedTests,
     /// Index of the phase that each agent is in.
     open: BTreeMap<String, usize>,
     process_start: Option<String>,
@@ -84,11 +83,11 @@ impl<'a> ReportFold<'a> {
             price_is_known: true,
             exchanges: Exchanges::default(),
             attempts: BTreeMap::new(),
-            agents: BTreeMap::new(),
-            agent_order: Vec::new(),
+            agents: Agents::default(),
             phase: None,
             attempt: 1,
             commands: BTreeMap::new(),
+            executed: ExecutedTests::default(),
             open: BTreeMap::new(),
             process_start: None,
             total_usd: 0.0,
@@ -148,7 +147,9 @@ impl<'a> ReportFold<'a> {
             } => self.end_state(at, agent_id, *cost_usd, *duration_ms),
             Event::TransitionOccurred { .. } => self.transit(at, event),
             Event::ModelRequested { worst, .. } => self.price_is_known = worst.cost_usd.is_some(),
-            Event::ModelAnswered { cost_usd, .. } => self.add_cost(at, *cost_usd),
+            Event::ModelAnswered {
+                agent_id, cost_usd, ..
+            } => self.add_cost(at, agent_id, *cost_usd),
             Event::FilesApplied { .. }
             | Event::ProtectedRestored { .. }
             | Event::SnapshotKept { .. } => self.apply_files(event),
@@ -167,8 +168,13 @@ impl<'a> ReportFold<'a> {
             Event::AgentSpawned { .. }
             | Event::AgentTerminated { .. }
             | Event::AgentPaused { .. }
-            | Event::AgentFailed { .. }
-            | Event::Print { .. } => self.apply_agent(event),
+            | Event::AgentFailed { .. } => self.agents.apply(event, self.foreign),
+            Event::Print { agent_id, text } if self.report.prints.len() < MOST_ROWS => {
+                self.report.prints.push(PrintedText {
+                    agent_id: self.foreign.line(agent_id),
+                    text: self.foreign.block(text, MESSAGE),
+                });
+            }
             _ => self.apply_note(at, event),
         }
     }
@@ -198,6 +204,7 @@ impl<'a> ReportFold<'a> {
         report.program = self.foreign.line(version);
         report.max_retries = *max_retries;
         report.budget = *budget;
+        report.options = self.foreign.lines(options, MOST_NAMES);
         report.is_replay = options.iter().any(|option| option.starts_with("--replay"));
         let continues = continues.as_deref().map(|id| self.foreign.line(id));
         report.continues = continues.or(report.continues.take());
@@ -253,10 +260,7 @@ impl<'a> ReportFold<'a> {
             ..PhaseSpan::default()
         };
         if self.report.is_workflow() {
-            let agent = self.agent(agent_id);
-            agent.visits += 1;
-            agent.status = "unfinished";
-            agent.result.clear();
+            self.agents.apply(event, self.foreign);
         }
         if self.report.phases.len() < MOST_ROWS {
             self.open.insert(agent_id.clone(), self.report.phases.len());
@@ -297,15 +301,13 @@ impl<'a> ReportFold<'a> {
         if let Some(span) = open.and_then(|index| self.report.phases.get_mut(index)) {
             span.ended_at = Some(at.to_owned());
             span.duration_ms = Some(duration_ms);
-            span.cost_usd = cost_usd;
+            // The cost of its answers is there already; null if the price is unknown.
+            add_to(&mut span.cost_usd, cost_usd.map(|_| 0.0));
         }
-        if self.report.is_workflow() {
-            let agent = self.agent(agent_id);
-            agent.cost_usd = cost_usd.map(|cost| cost + agent.cost_usd.unwrap_or_default());
-        } else if self.phase.is_some_and(|phase| phase != Phase::Init) {
+        if !self.report.is_workflow() && self.phase.is_some_and(|phase| phase != Phase::Init) {
             let attempt = self.current_attempt();
             attempt.duration_ms = attempt.duration_ms.saturating_add(duration_ms);
-            attempt.cost_usd = cost_usd.map(|cost| cost + attempt.cost_usd.unwrap_or_default());
+            add_to(&mut attempt.cost_usd, cost_usd.map(|_| 0.0));
         }
     }
 
@@ -327,6 +329,8 @@ impl<'a> ReportFold<'a> {
             let cause = metadata["cause"].as_str();
             attempt.cause = cause.map(|cause| foreign.line(cause));
         }
+        let workers = metadata["workers"].as_array().into_iter().flatten();
+        let spawned = workers.filter_map(|worker| Some(foreign.line(worker["id"].as_str()?)));
         if self.report.transitions.len() < MOST_ROWS {
             self.report.transitions.push(ReportTransition {
                 at: at.to_owned(),
@@ -337,11 +341,14 @@ impl<'a> ReportFold<'a> {
                 reason: metadata["reason"]
                     .as_str()
                     .map(|reason| foreign.line(reason)),
+                spawned: spawned.take(MOST_NAMES).collect(),
+                joins: metadata["join"] == true,
             });
         }
     }
 
-    fn add_cost(&mut self, at: &str, cost_usd: Option<f64>) {
+    /// Adds the cost of an answer to the run, and to what its agent is in.
+    fn add_cost(&mut self, at: &str, agent_id: &str, cost_usd: Option<f64>) {
         let Some(cost) = cost_usd.filter(|cost| cost.is_finite()) else {
             return;
         };
@@ -351,6 +358,17 @@ impl<'a> ReportFold<'a> {
                 at: at.to_owned(),
                 total_usd: self.total_usd,
             });
+        }
+        let open = self.open.get(agent_id);
+        if let Some(span) = open.and_then(|index| self.report.phases.get_mut(*index)) {
+            add_to(&mut span.cost_usd, Some(cost));
+        }
+        match self.report.is_workflow() {
+            true => add_to(
+                &mut self.agents.agent(agent_id, self.foreign).cost_usd,
+                Some(cost),
+            ),
+            false => add_to(&mut self.current_attempt().cost_usd, Some(cost)),
         }
     }
 
@@ -400,12 +418,11 @@ impl<'a> ReportFold<'a> {
         };
         if self.report.is_workflow() {
             check.name = self.foreign.line(state_name);
-            let agent = self.agent(agent_id);
-            if agent.scripts.len() < MOST_SCRIPTS {
-                agent.scripts.push(check);
-            }
+            self.agents.add_script(agent_id, check, self.foreign);
             return;
         }
+        let passed = self.executed.passed(event, &check);
+        check.passed_names = self.foreign.lines(&passed, passed.len());
         check.command = self.commands.get(tool_name).cloned().unwrap_or_default();
         let checks = match Phase::of_name(state_name) {
             Some(Phase::Init) => &mut self.report.baseline.get_or_insert_default().checks,
@@ -413,52 +430,6 @@ impl<'a> ReportFold<'a> {
         };
         checks.retain(|known| known.name != check.name);
         checks.push(check);
-    }
-
-    fn agent(&mut self, agent_id: &str) -> &mut ReportAgent {
-        if !self.agents.contains_key(agent_id) {
-            self.agent_order.push(agent_id.to_owned());
-        }
-        let agent = self.agents.entry(agent_id.to_owned()).or_default();
-        if agent.agent_id.is_empty() {
-            agent.agent_id = self.foreign.line(agent_id);
-            agent.status = "unfinished";
-        }
-        agent
-    }
-
-    fn apply_agent(&mut self, event: &Event) {
-        let foreign = self.foreign;
-        match event {
-            Event::AgentSpawned {
-                parent_agent_id,
-                new_agent_id,
-                ..
-            } => self.agent(new_agent_id).parent = Some(foreign.line(parent_agent_id)),
-            Event::AgentTerminated {
-                agent_id,
-                result_payload,
-            } => self.end_agent(agent_id, "ended", result_payload),
-            Event::AgentPaused {
-                agent_id, message, ..
-            } => self.end_agent(agent_id, "paused", message),
-            Event::AgentFailed { agent_id, message } => {
-                self.end_agent(agent_id, "failed", message);
-            }
-            Event::Print { agent_id, text } if self.report.prints.len() < MOST_ROWS => {
-                self.report.prints.push(PrintedText {
-                    agent_id: foreign.line(agent_id),
-                    text: foreign.block(text, MESSAGE),
-                });
-            }
-            _ => {}
-        }
-    }
-
-    fn end_agent(&mut self, agent_id: &str, status: &'static str, result: &str) {
-        let result = self.foreign.block(result, MESSAGE);
-        let agent = self.agent(agent_id);
-        (agent.status, agent.result) = (status, result);
     }
 
     fn apply_note(&mut self, at: &str, event: &Event) {
@@ -515,88 +486,23 @@ impl<'a> ReportFold<'a> {
         report.attempts = self.attempts.into_values().collect();
         for attempt in &mut report.attempts {
             attempt.tests = sum_of(&attempt.checks);
-            let mut own = exchanges.iter();
-            let first = own.find(|known| known.attempt == Some(attempt.number));
-            attempt.told = first.map(|first| first.asked.clone());
+            if attempt.passed == Some(false) {
+                attempt.cause = attempt.first_cause();
+            }
+            let own = exchanges.iter();
+            let own = own.filter(|known| known.attempt == Some(attempt.number));
+            attempt.told = own.clone().next().map(|first| first.asked.clone());
+            attempt.refused = own.filter_map(|known| known.refused.clone()).collect();
         }
-        let mut agents = self.agents;
-        let order = self.agent_order.iter();
-        report.agents = order.filter_map(|id| agents.remove(id)).collect();
-        report
-            .agents
-            .retain(|agent| agent.visits > 0 || agent.agent_id != MAIN_AGENT);
+        report.agents = self.agents.finish();
         (report.exchanges, report.exchanges_left_out) = (exchanges, left_out);
         report
     }
 }
 
-/// The data of a check or script that ended.
-fn check_of(event: &Event, foreign: &ForeignText<'_>) -> Option<ReportCheck> {
-    let Event::ScriptOutput {
-        tool_name,
-        hidden,
-        passed,
-        problem,
-        exit_code,
-        execution_time_ms,
-        tests,
-        flaky,
-        skipped_names,
-        causes,
-        stdout,
-        stdout_bytes,
-        stderr,
-        stderr_bytes,
-        ..
-    } = event
-    else {
-        return None;
-    };
-    let tests = tests.as_ref().map(|tests| TestTotals {
-        failed_names: foreign.lines(&tests.failed_names, MOST_NAMES),
-        ..*tests
-    });
-    let causes = causes.iter().take(MOST_CAUSES).map(|cause| FailureCause {
-        message: foreign.line(&cause.message),
-        tests: foreign.lines(&cause.tests, MOST_NAMES),
-        places: foreign.lines(&cause.places, MOST_CAUSES),
-    });
-    Some(ReportCheck {
-        name: foreign.line(tool_name),
-        command: String::new(),
-        hidden: *hidden,
-        passed: *passed,
-        flaky: *flaky,
-        problem: problem.as_deref().map(|problem| foreign.line(problem)),
-        exit_code: *exit_code,
-        duration_ms: *execution_time_ms,
-        tests,
-        skipped_names: foreign.lines(skipped_names, MOST_NAMES),
-        causes: causes.collect(),
-        stdout: foreign.block(stdout, OUTPUT),
-        stdout_bytes: *stdout_bytes,
-        stderr: foreign.block(stderr, OUTPUT),
-        stderr_bytes: *stderr_bytes,
-    })
-}
-
-/// The counts of all checks together.
-fn sum_of(checks: &[ReportCheck]) -> Option<TestTotals> {
-    let mut sum: Option<TestTotals> = None;
-    for tests in checks.iter().filter_map(|check| check.tests.as_ref()) {
-        let sum = sum.get_or_insert_default();
-        sum.executed = sum.executed.saturating_add(tests.executed);
-        sum.passed = sum.passed.saturating_add(tests.passed);
-        sum.failed = sum.failed.saturating_add(tests.failed);
-        sum.skipped = sum.skipped.saturating_add(tests.skipped);
-        sum.failed_names.extend(tests.failed_names.iter().cloned());
+/// Adds to a cost that may not be known yet.
+fn add_to(sum: &mut Option<f64>, cost: Option<f64>) {
+    if let Some(cost) = cost {
+        *sum = Some(sum.unwrap_or_default() + cost);
     }
-    sum
-}
-
-/// The milliseconds between two times of a log.
-pub(crate) fn milliseconds(start: &str, end: &str) -> Option<u64> {
-    let parse = |time: &str| DateTime::parse_from_rfc3339(time).ok();
-    let elapsed = parse(end)?.signed_duration_since(parse(start)?);
-    u64::try_from(elapsed.num_milliseconds()).ok()
 }

@@ -3,12 +3,14 @@
 
 use std::fmt::Write;
 
-use crate::report::model::{ReportAttempt, RunReport};
+use crate::report::model::{ReportAttempt, RunReport, counts};
 use crate::text::shorten::{cut_chars, cut_middle};
 
 const CELL: usize = 200;
 const MOST_CAUSES: usize = 20;
 const BLOCK: usize = 4_000;
+/// A comment on a pull request has 65,536 characters at most.
+const MOST_ROWS: usize = 40;
 
 /// The report of a run.
 pub(crate) fn markdown(report: &RunReport) -> String {
@@ -46,7 +48,7 @@ pub(crate) fn markdown(report: &RunReport) -> String {
 
 fn push_agents(text: &mut String, report: &RunReport) {
     push_table(text, &["agent", "status", "states", "cost", "result"]);
-    for agent in &report.agents {
+    for agent in report.agents.iter().take(MOST_ROWS) {
         let cost = agent
             .cost_usd
             .map_or("-".to_owned(), |cost| format!("{cost:.4}"));
@@ -61,7 +63,16 @@ fn push_agents(text: &mut String, report: &RunReport) {
             ],
         );
     }
+    push_more(text, "agents", report.agents.len());
     text.push('\n');
+}
+
+/// A line for the rows that a table leaves out.
+fn push_more(text: &mut String, what: &str, rows: usize) {
+    if MOST_ROWS < rows {
+        let more = rows - MOST_ROWS;
+        let _ = writeln!(text, "\n{more} {what} are left out.");
+    }
 }
 
 fn push_attempts(text: &mut String, report: &RunReport) {
@@ -73,14 +84,10 @@ fn push_attempts(text: &mut String, report: &RunReport) {
             ],
         );
     }
-    for attempt in &report.attempts {
-        let result = match attempt.passed {
-            Some(true) => "passed",
-            Some(false) => "failed",
-            None => "not tested",
-        };
-        let tests = attempt.tests.as_ref();
-        let count = |count: Option<u32>| count.map_or("-".to_owned(), |count| count.to_string());
+    // The newest ones say most.
+    let first = report.attempts.len().saturating_sub(MOST_ROWS);
+    for attempt in &report.attempts[first..] {
+        let [passed, failed, _] = counts(attempt.tests.as_ref());
         let files = attempt.written.len() + attempt.deleted.len();
         let cost = attempt
             .cost_usd
@@ -89,15 +96,16 @@ fn push_attempts(text: &mut String, report: &RunReport) {
             text,
             &[
                 &attempt.number.to_string(),
-                result,
+                attempt.word(),
                 &files.to_string(),
-                &count(tests.map(|tests| tests.passed)),
-                &count(tests.map(|tests| tests.failed)),
+                &passed,
+                &failed,
                 &cost,
                 attempt.cause.as_deref().unwrap_or_default(),
             ],
         );
     }
+    push_more(text, "earlier attempts", report.attempts.len());
     text.push('\n');
     if let Some(last) = report.last_tested() {
         push_checks(text, last);
@@ -112,29 +120,20 @@ fn push_checks(text: &mut String, attempt: &ReportAttempt) {
         text,
         &["check", "result", "passed", "failed", "skipped", "seconds"],
     );
-    for check in &attempt.checks {
-        let result = match (check.passed, check.flaky) {
-            (true, false) => "passed",
-            (true, true) => "passed, flaky",
-            (false, _) => "failed",
-        };
-        let counts = check
-            .tests
-            .as_ref()
-            .map(|tests| [tests.passed, tests.failed, tests.skipped]);
-        let count =
-            |index: usize| counts.map_or("-".to_owned(), |counts| counts[index].to_string());
+    for check in attempt.checks.iter().take(MOST_ROWS) {
+        let [passed, failed, skipped] = counts(check.tests.as_ref());
         let seconds = format!("{:.1}", check.duration_ms as f64 / 1000.0);
         let row = [
             &check.name,
-            result,
-            &count(0),
-            &count(1),
-            &count(2),
+            check.word(),
+            &passed,
+            &failed,
+            &skipped,
             &seconds,
         ];
         push_row(text, &row);
     }
+    push_more(text, "checks", attempt.checks.len());
     text.push('\n');
 }
 

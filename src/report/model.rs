@@ -58,6 +58,8 @@ pub(crate) struct RunReport {
     pub starts: u32,
     pub max_retries: Option<u32>,
     pub budget: Option<BudgetLimits>,
+    /// Options of the command line that a command which goes on needs as well.
+    pub options: Vec<String>,
     pub usage: UsageTotals,
     pub sandbox: Option<ReportSandbox>,
     pub notes: Vec<String>,
@@ -150,6 +152,8 @@ pub(crate) struct ReportAttempt {
     pub duration_ms: u64,
     /// The first request of this attempt.
     pub told: Option<String>,
+    /// Why answers of this attempt were refused, which the next request says.
+    pub refused: Vec<String>,
     #[serde(skip)]
     pub tree: Option<String>,
 }
@@ -177,6 +181,8 @@ pub(crate) struct ReportCheck {
     pub exit_code: i32,
     pub duration_ms: u64,
     pub tests: Option<TestTotals>,
+    /// Empty if the log does not have all of them.
+    pub passed_names: Vec<String>,
     pub skipped_names: Vec<String>,
     pub causes: Vec<FailureCause>,
     pub stdout: String,
@@ -207,6 +213,10 @@ pub(crate) struct ReportTransition {
     pub to_state: Option<String>,
     pub transition_type: String,
     pub reason: Option<String>,
+    /// The agents that a fork began.
+    pub spawned: Vec<String>,
+    /// Whether `to_state` waits for these agents.
+    pub joins: bool,
 }
 
 /// Text that a model or a script showed to the user.
@@ -220,8 +230,11 @@ pub(crate) struct PrintedText {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ModelExchange {
     pub agent_id: String,
+    /// Of a build, else empty.
     pub phase: String,
     pub attempt: Option<u32>,
+    /// Of a workflow, else empty.
+    pub state: String,
     pub visit: Option<u64>,
     pub turn: u32,
     pub at: String,
@@ -238,6 +251,8 @@ pub(crate) struct ModelExchange {
     pub cost_usd: Option<f64>,
     pub duration_ms: Option<u64>,
     pub tools: Vec<ReportToolCall>,
+    /// Tool calls beyond the bound of a report, which are not listed.
+    pub tools_left_out: u64,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -275,6 +290,7 @@ impl RunReport {
             starts: Default::default(),
             max_retries: Default::default(),
             budget: Default::default(),
+            options: Default::default(),
             usage: UsageTotals::none(true),
             sandbox: Default::default(),
             notes: Default::default(),
@@ -293,6 +309,12 @@ impl RunReport {
         }
     }
 
+    /// The phase or state that was under way when the log ended.
+    pub(crate) fn last_open(&self) -> Option<&PhaseSpan> {
+        let mut spans = self.phases.iter().rev();
+        spans.find(|span| span.ended_at.is_none())
+    }
+
     /// The last attempt whose checks ran.
     pub(crate) fn last_tested(&self) -> Option<&ReportAttempt> {
         let mut attempts = self.attempts.iter().rev();
@@ -302,4 +324,63 @@ impl RunReport {
     pub(crate) fn is_workflow(&self) -> bool {
         self.kind == "workflow"
     }
+}
+
+impl ReportAttempt {
+    /// The first cause of a failure, with its place where that is known.
+    pub(crate) fn first_cause(&self) -> Option<String> {
+        let failed = self.checks.iter().filter(|check| !check.passed);
+        let known = failed.clone().find_map(|check| check.causes.first());
+        if let Some(FailureCause {
+            message, places, ..
+        }) = known
+        {
+            let place = places.first().map(|place| format!(" at {place}"));
+            return Some(format!("{message}{}", place.unwrap_or_default()));
+        }
+        let problem = failed
+            .clone()
+            .find_map(|check| Some(format!("{}: {}", check.name, check.problem.as_ref()?)));
+        self.cause.clone().or(problem)
+    }
+
+    /// `passed`, `failed` or `not tested to the end`.
+    pub(crate) fn word(&self) -> &'static str {
+        match self.passed {
+            Some(true) => "passed",
+            Some(false) => "failed",
+            None => "not tested to the end",
+        }
+    }
+}
+
+impl ReportCheck {
+    /// Why a test failed. A cause may name the test with more words than the list of tests does.
+    pub(crate) fn cause_of(&self, test: &str) -> Option<&FailureCause> {
+        let mut causes = self.causes.iter();
+        causes.find(|cause| cause.tests.iter().any(|name| has_word(name, test)))
+    }
+
+    pub(crate) fn word(&self) -> &'static str {
+        match (self.passed, self.flaky) {
+            (true, false) => "passed",
+            (true, true) => "passed, flaky",
+            (false, _) => "failed",
+        }
+    }
+}
+
+/// Whether a text has another one that no letter or digit goes on.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part)
+    })
+}
+
+/// Passed, failed and skipped tests, each `-` if they are not known.
+pub(crate) fn counts(tests: Option<&TestTotals>) -> [String; 3] {
+    let counts = tests.map(|tests| [tests.passed, tests.failed, tests.skipped]);
+    let shown = counts.map(|counts| counts.map(|count| count.to_string()));
+    shown.unwrap_or_else(|| ["-", "-", "-"].map(str::to_owned))
 }

@@ -40,7 +40,7 @@ fn folder(path: &str) -> &str {
 /// The layer of a folder. `error`, `observers` and `internals` have none, see `may_import`.
 fn layer(folder: &str) -> Option<u32> {
     match folder {
-        "text" | "source" | "diff" | "regular_file" | "json_rpc" | "state" | "events"
+        "text" | "source" | "diff" | "html" | "regular_file" | "json_rpc" | "state" | "events"
         | "cancel" | "secrets" => Some(0),
         "workspace" => Some(1),
         "process" | "snapshots" => Some(2),

@@ -1,71 +1,86 @@
-//! A report as one HTML page: nothing is loaded from outside, and it has no script.
+//! A report as one HTML page.
 
 mod attempts;
 mod charts;
+mod checks;
+mod exchanges;
+mod highlight;
+mod lanes;
 mod overview;
-mod words;
+mod patch;
+mod timeline;
 mod workflow;
-mod writer;
 
-use crate::report::html::charts::charts;
-use crate::report::html::writer::{HtmlWriter, escape};
+use crate::html::document::{
+    PageSection, begin_document, begin_section, end_document, end_section,
+};
+use crate::html::writer::HtmlWriter;
 use crate::report::model::RunReport;
 
-const STYLE: &str = include_str!("style.css");
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+/// What a page may take, in bytes; the last frames come on top.
+const PAGE: usize = 4_400_000;
+
+/// A section and what writes it.
+type Section = (PageSection, fn(&mut HtmlWriter, &RunReport));
 
 /// The page of a run.
 pub(crate) fn page(report: &RunReport) -> String {
-    let mut page = HtmlWriter::new();
-    head(&mut page, report);
-    page.raw("<body>\n<a class=\"skip\" href=\"#content\">Skip to the content</a>\n<header>\n");
-    overview::title(&mut page, report);
-    navigation(&mut page, report);
-    page.raw("</header>\n<main id=\"content\" tabindex=\"-1\">\n");
-    overview::result(&mut page, report);
-    overview::next(&mut page, report);
-    charts(&mut page, report);
-    overview::timeline(&mut page, report);
-    if report.is_workflow() {
-        workflow::sections(&mut page, report);
-    } else {
-        attempts::section(&mut page, report);
+    let sections = sections(report);
+    let titles: Vec<PageSection> = sections.iter().map(|(section, _)| *section).collect();
+    let mut page = HtmlWriter::new(PAGE);
+    begin_document(&mut page, &title(report), &titles);
+    for (section, write) in sections {
+        begin_section(&mut page, section);
+        // What follows a long section needs some space, too.
+        let shares = if section.id == "exchanges" { 1 } else { 2 };
+        page.within_share(shares, |page| write(page, report));
+        end_section(&mut page);
     }
-    overview::notes(&mut page, report);
-    attempts::exchanges(&mut page, report);
-    page.raw("</main>\n<footer><p>Made from the log of the run by ");
-    page.text(concat!("orchestrator ", env!("CARGO_PKG_VERSION"), "."));
-    page.raw("</p></footer>\n</body>\n</html>\n");
+    let footer = concat!(
+        "Made from the log of the run by orchestrator ",
+        env!("CARGO_PKG_VERSION"),
+        "."
+    );
+    end_document(&mut page, footer);
     page.finish()
 }
 
-fn head(page: &mut HtmlWriter, report: &RunReport) {
-    let title = escape(&format!("{} {}", report.spec_file, report.outcome.word()));
-    page.put(format_args!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"referrer\" content=\"no-referrer\">\n\
-         <link rel=\"icon\" href=\"data:,\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n"
-    ));
+fn title(report: &RunReport) -> String {
+    let kind = match report.is_workflow() {
+        true => "Workflow",
+        false => "Build",
+    };
+    format!("{kind} {}: {}", report.spec_file, report.outcome.word())
 }
 
-fn navigation(page: &mut HtmlWriter, report: &RunReport) {
-    let parts = [
-        ("result", "Result", true),
-        ("next", "How to continue", true),
-        ("charts", "Charts", overview::has_charts(report)),
-        ("timeline", "Timeline", true),
-        ("agents", "Agents", report.is_workflow()),
-        ("transitions", "Transitions", report.is_workflow()),
-        ("attempts", "Attempts", !report.is_workflow()),
-        ("notes", "Sandbox, limits and notes", true),
-        ("exchanges", "Model exchanges", true),
+fn sections(report: &RunReport) -> Vec<Section> {
+    let section = |id, title| PageSection { id, title };
+    let mut sections: Vec<Section> = vec![
+        (section("result", "Result"), overview::result),
+        (section("next", "How to continue"), overview::next),
+        (section("charts", "Charts"), charts::charts),
+        (section("timeline", "Timeline"), timeline::timeline),
     ];
-    page.raw("<nav aria-label=\"Sections\"><ul>\n");
-    for (id, name, _) in parts.iter().filter(|(_, _, is_there)| *is_there) {
-        page.put(format_args!("<li><a href=\"#{id}\">{name}</a></li>\n"));
+    match report.is_workflow() {
+        true => sections.extend([
+            (
+                section("agents", "Agents"),
+                workflow::agents as fn(&mut _, &_),
+            ),
+            (section("transitions", "Transitions"), workflow::transitions),
+        ]),
+        false => sections.push((section("attempts", "Attempts"), attempts::attempts)),
     }
-    page.raw("</ul></nav>\n");
+    sections.extend([
+        (
+            section("notes", "Sandbox, limits and notes"),
+            overview::notes as fn(&mut _, &_),
+        ),
+        (
+            section("exchanges", "Model exchanges"),
+            exchanges::exchanges,
+        ),
+    ]);
+    sections.retain(|(section, _)| section.id != "charts" || charts::has_charts(report));
+    sections
 }

@@ -1,51 +1,42 @@
-//! The parts of a page that every run has: result, next command, timeline, notes.
+//! The parts of a page that every run has: result, next command, sandbox, limits and notes.
 
-use crate::report::html::words::{
-    clock, date_and_time, duration, optional_duration, plural, usd, why,
-};
-use crate::report::html::writer::HtmlWriter;
-use crate::report::model::RunReport;
-
-pub(super) fn title(page: &mut HtmlWriter, report: &RunReport) {
-    let kind = match report.is_workflow() {
-        true => "Workflow",
-        false => "Build",
-    };
-    page.heading(
-        1,
-        &format!("{kind} {}: {}", report.spec_file, report.outcome.word()),
-    );
-}
-
-pub(super) fn has_charts(report: &RunReport) -> bool {
-    let has_tests = report
-        .attempts
-        .iter()
-        .any(|attempt| attempt.tests.is_some());
-    has_tests || !report.costs.is_empty()
-}
+use crate::html::units::{clock, date_and_time, duration, plural, usd};
+use crate::html::writer::HtmlWriter;
+use crate::report::model::{ReportOutcome, RunReport};
 
 /// What became of the run, and why.
 pub(super) fn result(page: &mut HtmlWriter, report: &RunReport) {
-    page.raw("<section aria-labelledby=\"result\"><h2 id=\"result\">Result</h2>\n");
     let word = report.outcome.word();
+    let class = word.to_lowercase();
     page.put(format_args!(
-        "<div class=\"result {}\"><p><strong>{word}</strong></p><p>",
-        word.to_lowercase()
+        "<div class=\"result {class}\"><p><strong>{word}</strong>"
     ));
-    page.text(&why(report));
-    page.raw("</p>");
-    let cause = report
-        .last_tested()
-        .and_then(|attempt| attempt.cause.as_deref());
-    if let Some(cause) = cause.filter(|_| word != "SUCCESS") {
-        page.raw("<p>First cause: ");
-        page.text(cause);
-        page.raw("</p>");
+    if let Some(reason) = &report.reason {
+        page.text(&format!(" ({reason})"));
+    }
+    page.raw("</p>\n");
+    page.paragraph("lines", &why(report));
+    if report.outcome != ReportOutcome::Success {
+        let last = report.last_tested();
+        if let Some(cause) = last.and_then(|attempt| attempt.cause.as_deref()) {
+            page.paragraph("lines", &format!("First cause: {cause}"));
+        }
     }
     page.raw("</div>\n<dl>\n");
     facts(page, report);
-    page.raw("</dl></section>\n");
+    page.raw("</dl>\n");
+}
+
+fn why(report: &RunReport) -> String {
+    if report.outcome != ReportOutcome::Unfinished {
+        return report.message.clone();
+    }
+    let within = report.last_open().map(|span| match span.attempt {
+        Some(attempt) => format!(" within {} of attempt {attempt}", span.name),
+        None => format!(" while {} was in {}", span.agent_id, span.name),
+    });
+    let within = within.unwrap_or_default();
+    format!("The log ends{within}: the run is under way, or its process was killed.")
 }
 
 fn facts(page: &mut HtmlWriter, report: &RunReport) {
@@ -56,7 +47,11 @@ fn facts(page: &mut HtmlWriter, report: &RunReport) {
     if report.is_replay {
         page.term("Replay", "The answers came from a log; nothing was paid.");
     }
-    page.term("Model", &format!("{} ({})", report.model, report.provider));
+    let model = match report.model.is_empty() {
+        true => report.provider.clone(),
+        false => format!("{} ({})", report.model, report.provider),
+    };
+    page.term("Model", &model);
     page.term("Begun", &date_and_time(&report.started_at));
     page.term("Last line of the log", &date_and_time(&report.updated_at));
     let mut worked = duration(report.duration_ms);
@@ -66,134 +61,102 @@ fn facts(page: &mut HtmlWriter, report: &RunReport) {
     page.term("Time", &worked);
     if !report.is_workflow() {
         page.term("Attempts", &report.attempts.len().to_string());
-        if let Some(tests) = report
-            .last_tested()
-            .and_then(|attempt| attempt.tests.as_ref())
-        {
-            let (passed, failed, skipped) = (tests.passed, tests.failed, tests.skipped);
-            page.term(
-                "Tests of the last attempt",
-                &format!("{passed} passed, {failed} failed, {skipped} skipped"),
-            );
-        }
+    }
+    let last = report.last_tested();
+    if let Some(tests) = last.and_then(|attempt| attempt.tests.as_ref()) {
+        let (passed, failed, skipped) = (tests.passed, tests.failed, tests.skipped);
+        let counts = format!("{passed} passed, {failed} failed, {skipped} skipped");
+        page.term("Tests of the last attempt", &counts);
     }
     let usage = &report.usage;
-    let calls = plural(
-        usize::try_from(usage.llm_calls).unwrap_or(usize::MAX),
-        "model call",
-    );
-    page.term(
-        "Used",
-        &format!(
-            "{calls}, {} tokens in, {} out",
-            usage.input_tokens, usage.output_tokens
-        ),
-    );
-    let mut cost = usage
-        .cost_usd
-        .map_or("unknown".to_owned(), |cost| usd(Some(cost)));
+    let calls = plural(count(usage.llm_calls), "model call");
+    let (input, output) = (usage.input_tokens, usage.output_tokens);
+    page.term("Used", &format!("{calls}, {input} tokens in, {output} out"));
+    page.term("Cost", &cost(report));
+}
+
+fn cost(report: &RunReport) -> String {
+    let usage = &report.usage;
+    let mut cost = match usage.cost_usd {
+        Some(cost) => usd(Some(cost)),
+        None => "unknown, since the price of the model is".to_owned(),
+    };
     if let Some(lost) = usage.lost_usd.filter(|lost| *lost > 0.0) {
         cost += &format!(", and up to {lost:.4} USD for requests that broke off");
     }
-    page.term("Cost", &cost);
+    cost
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// The commands that go on.
 pub(super) fn next(page: &mut HtmlWriter, report: &RunReport) {
-    page.raw("<section aria-labelledby=\"next\"><h2 id=\"next\">How to continue</h2>\n");
     if report.next.is_empty() {
-        page.raw("<p>No command is known: the run is over, or its root is not here.</p>\n");
+        let text = match report.outcome {
+            ReportOutcome::Success => "Nothing is left to do: the run has succeeded.",
+            _ => "Nothing goes on with this run.",
+        };
+        page.paragraph("", text);
     }
     for next in &report.next {
-        page.raw("<p>");
-        page.text(&next.purpose);
-        page.raw("</p>");
-        page.begin_region("Command", "scroll wrap cmd");
-        page.raw("<pre>");
-        page.text(&next.command);
-        page.raw("</pre></div>\n");
+        page.paragraph("", &format!("{}:", next.purpose));
+        page.pre("Command", &next.command);
     }
-    page.raw("</section>\n");
-}
-
-/// The phases of a build, or the states of a workflow, in their order.
-pub(super) fn timeline(page: &mut HtmlWriter, report: &RunReport) {
-    page.raw("<section aria-labelledby=\"timeline\"><h2 id=\"timeline\">Timeline</h2>\n");
-    if report.is_workflow() {
-        crate::report::html::charts::lanes(page, report);
-        page.begin_details(&plural(report.phases.len(), "visited state"));
-        page.begin_table(
-            "Visited states",
-            &["State", "Agent", "Begun", "Time", "Cost"],
-        );
-    } else {
-        page.begin_table("Phases", &["Phase", "Attempt", "Begun", "Time", "Cost"]);
-    }
-    for span in &report.phases {
-        page.row_head(&span.name);
-        match span.attempt {
-            Some(attempt) => page.cell("n", attempt),
-            None => page.cell("", &span.agent_id),
-        }
-        page.cell("n", clock(&span.started_at));
-        match span.ended_at {
-            Some(_) => page.cell("n", optional_duration(span.duration_ms)),
-            None => page.cell("n", "not ended"),
-        }
-        page.cell("n", usd(span.cost_usd));
-        page.raw("</tr>\n");
-    }
-    page.end_table();
-    if report.is_workflow() {
-        page.end_details();
-    }
-    page.charge(150 * report.phases.len());
-    page.raw("</section>\n");
 }
 
 /// The sandbox, the limits, notes and errors.
 pub(super) fn notes(page: &mut HtmlWriter, report: &RunReport) {
-    page.raw(
-        "<section aria-labelledby=\"notes\"><h2 id=\"notes\">Sandbox, limits and notes</h2>\n<dl>\n",
+    page.raw("<dl>\n");
+    let sandbox = report.sandbox.as_ref();
+    let sandbox = sandbox.map(
+        |found| match found.message.trim_start_matches("sandbox: ") {
+            "" => found.mode.clone(),
+            message if message.starts_with(&found.mode) => message.to_owned(),
+            message => format!("{}: {message}", found.mode),
+        },
     );
-    match &report.sandbox {
-        Some(sandbox) => page.term("Sandbox", &format!("{}: {}", sandbox.mode, sandbox.message)),
-        None => page.term("Sandbox", "unknown: the log does not say"),
-    }
-    if let Some(retries) = report.max_retries {
-        page.term("Patches at most", &retries.to_string());
-    }
-    let budget = report.budget.unwrap_or_default();
-    if let Some(limit) = budget.usd {
-        page.term("Budget", &format!("{limit:.4} USD"));
-    }
-    if let Some(limit) = budget.tokens {
-        page.term("Budget in tokens", &limit.to_string());
-    }
+    page.term(
+        "Sandbox",
+        sandbox.as_deref().unwrap_or("The log does not name it."),
+    );
+    limits(page, report);
     page.raw("</dl>\n");
     list(page, "Notes", report.notes.iter().cloned());
     if report.skipped_lines > 0 {
-        let lines = plural(
-            usize::try_from(report.skipped_lines).unwrap_or(usize::MAX),
-            "line",
-        );
-        list(
-            page,
-            "Log",
-            [format!("{lines} of the log could not be read")].into_iter(),
-        );
+        let lines = plural(count(report.skipped_lines), "line");
+        let line = format!("{lines} of the log could not be read");
+        list(page, "Log", [line].into_iter());
     }
     let errors = report.errors.iter().map(|error| {
-        let again = if error.is_retryable {
-            ", tried again"
-        } else {
-            ""
+        let again = match error.is_retryable {
+            true => ", tried again",
+            false => "",
         };
         let (at, kind) = (clock(&error.at), &error.error_type);
         format!("{at} {kind}{again}: {}", error.message)
     });
     list(page, "Errors", errors);
-    page.raw("</section>\n");
+}
+
+fn limits(page: &mut HtmlWriter, report: &RunReport) {
+    if let Some(retries) = report.max_retries {
+        let used = report.attempts.len().saturating_sub(1);
+        page.term("Patches", &format!("{used} of {retries} at most"));
+    }
+    let (usage, budget) = (&report.usage, report.budget.unwrap_or_default());
+    if let Some(limit) = budget.usd {
+        let spent = usage.cost_usd.unwrap_or_default() + usage.lost_usd.unwrap_or_default();
+        page.term("Budget", &format!("{spent:.4} of {limit:.4} USD"));
+    }
+    if let Some(limit) = budget.tokens {
+        let spent = usage.input_tokens.saturating_add(usage.output_tokens);
+        page.term("Budget in tokens", &format!("{spent} of {limit}"));
+    }
+    if !report.options.is_empty() {
+        page.term("Options", &report.options.join(" "));
+    }
 }
 
 fn list(page: &mut HtmlWriter, title: &str, lines: impl Iterator<Item = String>) {
@@ -204,8 +167,7 @@ fn list(page: &mut HtmlWriter, title: &str, lines: impl Iterator<Item = String>)
     page.heading(3, title);
     page.raw("<ul class=\"plain\">\n");
     for line in lines {
-        page.charge(line.len());
-        page.raw("<li>");
+        page.raw("<li class=\"lines\">");
         page.text(&line);
         page.raw("</li>\n");
     }
