@@ -7,7 +7,7 @@ use crate::support::project::{BINARY, Project};
 
 #[test]
 fn the_packages_have_a_program_that_works_with_its_pages_and_licences() {
-    let needed = ["dpkg-deb", "strip", "objdump", "python3"];
+    let needed = ["dpkg-deb", "strip", "objdump", "readelf", "python3"];
     if !needed.iter().all(|name| needs::program(name)) {
         return;
     }
@@ -33,6 +33,21 @@ fn the_packages_have_a_program_that_works_with_its_pages_and_licences() {
         ] {
             assert!(project.exists(&format!("{tree}/share/{file}")), "{file}");
         }
+        let sections = project.run_in_shell(&format!("readelf -SW {tree}/bin/orchestrator"), &[]);
+        let sections = sections.exits(0).stdout;
+        assert!(
+            sections.contains(" .text ") && !sections.contains(" .symtab "),
+            "{sections}"
+        );
+        let program = format!("../{tree}/bin/orchestrator");
+        let line = format!(
+            "rm -rf empty run && mkdir empty && export HOME=$PWD/empty && \
+             cp -R {tree}/share/doc/orchestrator/examples run && cd run && {program} run --spec specs/roman.yaml && \
+             {program} reset && {program} run --workflow workflows/fix --replay workflows/fix.log"
+        );
+        let ran = project.run_in_shell(&line, &[]).exits(0);
+        ran.says("check unit: passed, 3 tests")
+            .says_on_stdout("SUCCESS (tests_passed): all checks passed after 1 patch");
         let licences = project.read(&format!("{tree}/share/doc/orchestrator/THIRD-PARTY"));
         assert!(licences.contains("\nclap 4.") && licences.contains("\nrustls 0."));
     }
