@@ -161,6 +161,46 @@ fn the_results_page_has_every_field_of_a_listed_run() {
     );
 }
 
+/// The fields in the rows of a section's tables, those of an inner object with its name.
+fn field_rows(page: &str, heading: &str) -> BTreeSet<String> {
+    let rows = rows(&section(page, heading));
+    set(rows
+        .iter()
+        .filter(|row| row.len() == 2)
+        .flat_map(|row| code(&row[0])))
+}
+
+#[test]
+fn the_pages_have_every_field_that_a_command_prints_as_json() {
+    let spec = "name: a\ndescription: b\nchecks: [{command: [sh, -c, 'true']}]\n\
+                generator: {provider: template, template: t}\n";
+    let project = Project::new().spec(spec).file("specs/t/0/a", "a\n");
+    let json = |arguments: &[&str]| -> Value {
+        let ran = project.run(arguments);
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.transcript()))
+    };
+    let result = json(&["run", "--spec", "specs/spec.yaml", "--json"]);
+    let mut documented = field_rows("docs/cli.md", "run");
+    // Only of a workflow, and options in other tables of the section.
+    assert!(documented.remove("result"));
+    documented.retain(|name| !name.starts_with("--") && name != "PATH");
+    assert_eq!(keys(&result), documented);
+    let attempts = json(&["attempts", "--json"]);
+    assert_eq!(
+        keys(&attempts[0]),
+        field_rows("docs/results.md", "attempts")
+    );
+    project.write("specs/spec.yaml", "nam: a\n");
+    let findings = json(&["lint", "specs/spec.yaml", "--json"]);
+    assert_eq!(keys(&findings), set(["findings"]));
+    assert_eq!(keys(&findings["findings"][0]), {
+        let mut documented = field_rows("docs/cli.md", "lint");
+        // Another name of `code`.
+        documented.insert("check".into());
+        documented
+    });
+}
+
 /// The text of a page from a heading to the next one of its level.
 fn section(page: &str, heading: &str) -> String {
     let page = document(page);

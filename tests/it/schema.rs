@@ -1,6 +1,6 @@
 //! The JSON Schema of a spec: a validator from PyPI and the reader agree on which specs are valid.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -325,6 +325,68 @@ fn the_schema_and_the_spec_page_have_the_same_fields() {
         let is_sentence = description.ends_with('.') && description.len() < 160;
         assert!(is_sentence, "{path}: {description}");
     }
+}
+
+/// A default as the page writes it.
+fn shown_default(value: &Value) -> Option<String> {
+    match value {
+        Value::Bool(_) => Some(format!("`{value}`")),
+        Value::String(text) => Some(format!("`{text}`")),
+        Value::Number(number) if number.as_u64() == Some(10 << 30) => Some("10 GiB".into()),
+        Value::Number(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[test]
+fn the_schema_and_the_spec_page_have_the_same_defaults_and_values() {
+    let schema = schema();
+    let mut found = Vec::new();
+    fields("", &schema, &mut found);
+    let found: BTreeMap<String, &Value> = found.into_iter().collect();
+    let page = fs::read_to_string(repository().join("docs/spec.md")).unwrap();
+    let row = Regex::new(r"(?m)^\| `([a-z_.\[\]]+)` \| (.+?) \| (.*?) ?\| ").unwrap();
+    let mut compared = 0;
+    for cells in row.captures_iter(&page) {
+        let (path, shown_values, default) = (&cells[1], &cells[2], &cells[3]);
+        let field = found[path];
+        if let Some(expected) = shown_default(&field["default"]) {
+            assert_eq!(default, expected, "{path}");
+            compared += 1;
+        }
+        if let Some(values) = field["enum"].as_array() {
+            let values = values
+                .iter()
+                .map(|value| format!("`{}`", value.as_str().unwrap()));
+            assert_eq!(
+                shown_values,
+                values.collect::<Vec<_>>().join(", "),
+                "{path}"
+            );
+            compared += 1;
+        }
+        if let (Some((least, most)), Some(_)) =
+            (shown_values.split_once(" to "), field.get("maximum"))
+        {
+            let bound = |name: &str| field[name].as_f64().unwrap().to_string();
+            assert_eq!(
+                (bound("minimum").as_str(), bound("maximum").as_str()),
+                (least, most),
+                "{path}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(20 < compared, "{compared}");
+    // The models of the providers, as the program names them.
+    let source = fs::read_to_string(repository().join("src/llm/provider.rs")).unwrap();
+    let model = Regex::new(r#"default_model: "([^"]+)""#).unwrap();
+    let models: Vec<String> = model
+        .captures_iter(&source)
+        .map(|found| format!("`{}`", &found[1]))
+        .collect();
+    let shown = format!("| `generator.model` | text | {}; ", models.join(", "));
+    assert!(!models.is_empty() && page.contains(&shown), "{shown}");
 }
 
 /// A spec with this value at a path such as `checks[].timeout`.
