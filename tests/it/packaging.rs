@@ -55,6 +55,6 @@ fn the_packages_have_a_program_that_works_with_its_pages_and_licences() {
     assert!(
         project
             .read("deb/usr/share/doc/orchestrator/copyright")
-            .contains("Apache License")
+            .contains("/usr/share/common-licenses/Apache-2.0")
     );
 }
