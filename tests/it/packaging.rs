@@ -39,15 +39,21 @@ fn the_packages_have_a_program_that_works_with_its_pages_and_licences() {
             sections.contains(" .text ") && !sections.contains(" .symtab "),
             "{sections}"
         );
-        let program = format!("../{tree}/bin/orchestrator");
-        let line = format!(
-            "rm -rf empty run && mkdir empty && export HOME=$PWD/empty && \
-             cp -R {tree}/share/doc/orchestrator/examples run && cd run && {program} run --spec specs/roman.yaml && \
-             {program} reset && {program} run --workflow workflows/fix --replay workflows/fix.log"
+        let prepare = format!(
+            "rm -rf empty run && mkdir empty && cp -R {tree}/share/doc/orchestrator/examples run"
         );
-        let ran = project.run_in_shell(&line, &[]).exits(0);
-        ran.says("check unit: passed, 3 tests")
+        project.run_in_shell(&prepare, &[]).exits(0);
+        let run = |arguments: &str| {
+            let line = format!(
+                "export HOME=$PWD/empty && cd run && ../{tree}/bin/orchestrator {arguments}"
+            );
+            project.run_in_shell(&line, &[]).exits(0)
+        };
+        run("run --spec specs/roman.yaml")
+            .says("check unit: passed, 3 tests")
             .says_on_stdout("SUCCESS (tests_passed): all checks passed after 1 patch");
+        run("reset");
+        run("run --workflow workflows/fix --replay workflows/fix.log");
         let licences = project.read(&format!("{tree}/share/doc/orchestrator/THIRD-PARTY"));
         assert!(licences.contains("\nclap 4.") && licences.contains("\nrustls 0."));
     }
