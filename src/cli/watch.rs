@@ -228,7 +228,7 @@ impl WatchView {
             return;
         }
         let mut options = ConsoleOptions::stderr(false);
-        options.color = self.color;
+        (options.color, options.sees_streams) = (self.color, false);
         if self.has_dumb_terminal {
             options.terminal = None;
         }

@@ -41,6 +41,8 @@ pub(crate) struct ConsoleOptions {
     pub color: bool,
     /// Whether the result of a build follows where these lines go; then the console does not print it.
     pub result_follows: bool,
+    /// Whether there are events for the pieces of an answer, which a log does not have.
+    pub sees_streams: bool,
     /// Whether the lines are read by GitHub Actions.
     pub github: bool,
     /// Returns the size of the terminal; `None` where `sink` is not a terminal, or a dumb one.
@@ -59,6 +61,7 @@ impl ConsoleOptions {
             quiet,
             color: false,
             result_follows: false,
+            sees_streams: true,
             github: false,
             terminal,
             started: Instant::now(),
@@ -78,13 +81,14 @@ pub(crate) struct Console {
 impl Console {
     /// Subscribes the console of a build to a bus.
     pub(crate) fn attach(bus: &mut Bus, options: ConsoleOptions) -> Console {
-        let view = BuildView::new(options.result_follows);
+        let view = BuildView::new(options.result_follows, options.sees_streams);
         Console::attach_view(bus, options, Box::new(view))
     }
 
     /// Subscribes the console of a workflow to a bus.
     pub(crate) fn attach_workflow(bus: &mut Bus, options: ConsoleOptions) -> Console {
-        Console::attach_view(bus, options, Box::new(WorkflowView::default()))
+        let view = WorkflowView::new(options.sees_streams);
+        Console::attach_view(bus, options, Box::new(view))
     }
 
     fn attach_view(bus: &mut Bus, options: ConsoleOptions, view: Box<dyn ConsoleView>) -> Console {

@@ -93,6 +93,19 @@ fn at_a_terminal_the_watch_has_the_live_line() {
 }
 
 #[test]
+fn a_watched_request_is_waited_for_without_a_word_about_its_tokens() {
+    let server = Server::start([reply::answer("42").held()]);
+    let project = Project::with(answer_spec(), &server).env("TERM", "xterm-256color");
+    let run = project.start(RUN);
+    server.wait_for(1);
+    let mut terminal = Terminal::start(project.command(BINARY, &["watch"]));
+    terminal.until(r"\r\x1b\[Kgenerating \(attempt 1 of 6\), waiting for the model, \d+ s");
+    server.release();
+    assert_eq!(terminal.wait().0, 0);
+    run.wait().exits(0);
+}
+
+#[test]
 fn an_older_run_is_named_by_the_beginning_of_its_id() {
     let server = Server::start([reply::answer("42"), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);

@@ -44,6 +44,7 @@ enum LiveShortening {
 #[derive(Default)]
 pub(super) struct BuildView {
     result_follows: bool,
+    sees_streams: bool,
     phase: Option<LivePhase>,
     /// When the step began: the check, the request, the call of a tool, or the phase.
     since: Duration,
@@ -122,10 +123,12 @@ impl LiveAction {
 }
 
 impl BuildView {
-    /// A view before the first event; `result_follows` is whether the end of the run is printed elsewhere.
-    pub(super) fn new(result_follows: bool) -> BuildView {
+    /// A view before the first event; `result_follows` is whether the end of the run is printed elsewhere, `sees_streams`
+    /// whether there are events for the pieces of an answer.
+    pub(super) fn new(result_follows: bool, sees_streams: bool) -> BuildView {
         BuildView {
             result_follows,
+            sees_streams,
             ..BuildView::default()
         }
     }
@@ -205,10 +208,16 @@ impl BuildView {
         match event {
             Event::ModelRequested { place, .. } => {
                 self.turn = (0 < place.turn).then_some(place.turn);
-                self.begin(LiveAction::Request(StreamProgress::begin(now)), now);
+                self.begin(
+                    LiveAction::Request(StreamProgress::begin(now, self.sees_streams)),
+                    now,
+                );
             }
             Event::ModelRetried { .. } => {
-                self.begin(LiveAction::Request(StreamProgress::begin(now)), now);
+                self.begin(
+                    LiveAction::Request(StreamProgress::begin(now, self.sees_streams)),
+                    now,
+                );
             }
             Event::ErrorOccurred {
                 error_type,

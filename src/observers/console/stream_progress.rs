@@ -22,13 +22,16 @@ pub(super) struct StreamProgress {
     line: String,
     /// The file whose content is being streamed.
     file: Option<String>,
+    /// Whether pieces of the answer would be seen.
+    sees_streams: bool,
 }
 
 impl StreamProgress {
     /// A request that is sent now. Times are since the command began.
-    pub(super) fn begin(now: Duration) -> StreamProgress {
+    pub(super) fn begin(now: Duration, sees_streams: bool) -> StreamProgress {
         StreamProgress {
             began: now,
+            sees_streams,
             ..StreamProgress::default()
         }
     }
@@ -65,7 +68,11 @@ impl StreamProgress {
     pub(super) fn text(&self, now: Duration) -> String {
         let Some(first_piece) = self.first_piece else {
             let waited = now.saturating_sub(self.began).as_secs();
-            return format!("waiting for the first token, {}", minutes(waited));
+            let what = match self.sees_streams {
+                true => "the first token",
+                false => "the model",
+            };
+            return format!("waiting for {what}, {}", minutes(waited));
         };
         let tokens = self.bytes.div_ceil(BYTES_PER_TOKEN);
         let what = self.file.as_deref().unwrap_or("text");
@@ -103,7 +110,9 @@ mod tests {
     #[test]
     fn a_request_waits_then_writes_files() {
         let at = Duration::from_secs;
-        let mut progress = StreamProgress::begin(at(10));
+        let hidden = StreamProgress::begin(at(10), false);
+        assert_eq!(hidden.text(at(18)), "waiting for the model, 8 s");
+        let mut progress = StreamProgress::begin(at(10), true);
         assert_eq!(progress.text(at(18)), "waiting for the first token, 8 s");
         progress.add("Here", 4, at(20));
         assert_eq!(progress.text(at(20)), "writing text, 1 token");

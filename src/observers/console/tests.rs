@@ -51,6 +51,7 @@ impl Fixture {
         let options = ConsoleOptions {
             quiet,
             result_follows: false,
+            sees_streams: true,
             github: false,
             color: color && terminal.is_some(),
             terminal,
@@ -639,6 +640,7 @@ fn write_errors_are_ignored() {
     let options = ConsoleOptions {
         quiet: false,
         result_follows: false,
+        sees_streams: true,
         github: false,
         color: true,
         terminal: Some(columns::<80>),

@@ -22,6 +22,7 @@ pub(super) struct WorkflowView {
     agents: BTreeMap<String, LiveAgent>,
     spend: LiveSpend,
     held: HeldErrors,
+    sees_streams: bool,
     /// The questions that were written, by agent.
     questions: BTreeMap<String, String>,
 }
@@ -86,6 +87,14 @@ impl LiveAgent {
 }
 
 impl WorkflowView {
+    /// A view before the first event; `sees_streams` is whether there are events for the pieces of an answer.
+    pub(super) fn new(sees_streams: bool) -> WorkflowView {
+        WorkflowView {
+            sees_streams,
+            ..WorkflowView::default()
+        }
+    }
+
     fn update(&mut self, event: &Event, elapsed: Duration) {
         self.spend.update(event);
         match event {
@@ -110,8 +119,9 @@ impl WorkflowView {
     fn update_action(&mut self, event: &Event, now: Duration) {
         match event {
             Event::ModelRequested { agent_id, .. } | Event::ModelRetried { agent_id, .. } => {
+                let request = StreamProgress::begin(now, self.sees_streams);
                 self.change(agent_id, |agent| {
-                    (agent.request, agent.action) = (Some(StreamProgress::begin(now)), None);
+                    (agent.request, agent.action) = (Some(request), None);
                 });
             }
             Event::TextStreamed {
