@@ -136,6 +136,13 @@ impl FleetPlan {
         }
     }
 
+    /// The entry with an index, else with a name: engines give indices, and a name may be a number.
+    pub(crate) fn find_task(&self, which: &str) -> Option<&FleetEntry> {
+        let index = which.parse::<usize>().ok();
+        let by_index = index.and_then(|index| self.entries.get(index));
+        by_index.or_else(|| self.find(which))
+    }
+
     /// The entry with a name, else with an index.
     pub(crate) fn find(&self, which: &str) -> Option<&FleetEntry> {
         let by_name = self.entries.iter().find(|entry| entry.name == which);
@@ -208,6 +215,11 @@ mod tests {
             Some("2")
         );
         assert!(plan.find("3").is_none());
+        plan.merge(vec![entry("0", "1"), entry("2024", "1")]);
+        let task = |which: &str| plan.find_task(which).map(|entry| entry.name.as_str());
+        assert_eq!(task("0"), Some("b"));
+        assert_eq!(task("2024"), Some("2024"));
+        assert_eq!(plan.find("0").map(|entry| entry.name.as_str()), Some("0"));
     }
 
     #[test]

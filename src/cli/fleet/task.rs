@@ -112,7 +112,7 @@ impl Task {
     fn find(arguments: &FleetTaskArguments, env: &CliEnv) -> Result<Task> {
         let folder = FleetFolder::new(&env.absolute(&arguments.directory));
         let plan = FleetPlan::load_existing(&folder)?;
-        let entry = plan.find(&arguments.entry).ok_or_else(|| {
+        let entry = plan.find_task(&arguments.entry).ok_or_else(|| {
             let count = plan.entries.len();
             Error::Usage(format!(
                 "the fleet has no entry {:?}\nhelp: it has {count}, see `orchestrator fleet status {}`",

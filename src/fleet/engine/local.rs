@@ -105,7 +105,7 @@ impl Engine for LocalEngine {
                 std::process::id().to_string().into(),
                 "--".into(),
                 self.folder.path.clone().into(),
-                task.name.clone().into(),
+                task.index.to_string().into(),
             ];
             let process =
                 OwnProcess::start(&self.program, &arguments).map_err(|error| StartFailure {
