@@ -60,6 +60,7 @@ mod external_changes;
 mod flags;
 mod fleet;
 mod fleet_slurm;
+mod fleet_slurm_losses;
 mod github;
 mod init;
 mod inputs;

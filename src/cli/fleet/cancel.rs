@@ -86,6 +86,7 @@ fn cancel_jobs(
     let caller = SlurmCaller {
         variables: env.variables().collect(),
         providers: Vec::new(),
+        sbatch: Vec::new(),
     };
     let settings = SlurmSettings::check(folder, &caller, cancel)?;
     SlurmEngine::new(settings, folder, plan)?.stop(tasks);

@@ -130,6 +130,7 @@ fn execute(request: Request, env: &CliEnv) -> Result<u8> {
         let caller = SlurmCaller {
             variables: env.variables().collect(),
             providers,
+            sbatch: request.arguments.slurm.sbatch.clone(),
         };
         engine_check = Some(SlurmSettings::check(folder, &caller, &cancel)?);
     }

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::support::needs;
-use crate::support::project::{Project, processes};
+use crate::support::project::{Project, files_below, processes};
 use crate::support::running::until;
 
 /// The machines.
@@ -25,16 +25,26 @@ pub(crate) const MACHINES: [&str; 2] = ["n1", "n2"];
 /// Starts each line of its input as a command, and ends with its input.
 const COMMANDS: &str = "hostname localhost; while read -r line; do sh -c \"$line\" & done";
 
+/// How the machines are started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Machines {
+    /// Each with processes of its own, which end with it.
+    Whole,
+    /// As daemons that leave their tasks behind when they are killed.
+    Daemons,
+}
+
 /// A Slurm that lives as long as this value.
 pub(crate) struct Slurm {
     folder: TempDir,
+    machines: Machines,
     init: Child,
     commands: Mutex<Option<ChildStdin>>,
 }
 
 impl Slurm {
     /// Starts one that a test may break. `None`: the test is skipped.
-    pub(crate) fn start() -> Option<Slurm> {
+    pub(crate) fn start(machines: Machines) -> Option<Slurm> {
         if !needs::slurm() {
             return None;
         }
@@ -54,6 +64,7 @@ impl Slurm {
         let commands = init.stdin.take();
         let slurm = Slurm {
             folder,
+            machines,
             init,
             commands: Mutex::new(commands),
         };
@@ -73,7 +84,7 @@ impl Slurm {
         if let Some(slurm) = shared.upgrade() {
             return Some(slurm);
         }
-        let slurm = Arc::new(Slurm::start()?);
+        let slurm = Arc::new(Slurm::start(Machines::Whole)?);
         *shared = Arc::downgrade(&slurm);
         Some(slurm)
     }
@@ -114,6 +125,27 @@ impl Slurm {
         Some(listed.ok()?.lines().map(str::to_owned).collect())
     }
 
+    /// All that the controller has stored, with the environments of jobs.
+    pub(crate) fn stored(&self) -> String {
+        let files = files_below(&self.path("state")).into_values();
+        files
+            .map(|file| String::from_utf8_lossy(&file).into_owned())
+            .collect()
+    }
+
+    /// A copy of what the controller has stored. It stores what has changed every few seconds.
+    pub(crate) fn copy_stored(&self) -> PathBuf {
+        let copy = self.path("state.copy");
+        copy_folder(&self.path("state"), &copy);
+        copy
+    }
+
+    /// Puts a copy back, so that a controller that was killed begins as if it had stored nothing since.
+    pub(crate) fn restore_stored(&self, copy: &Path) {
+        fs::remove_dir_all(self.path("state")).unwrap();
+        copy_folder(copy, &self.path("state"));
+    }
+
     fn execute(&self, line: &str) {
         let mut commands = self.commands.lock().unwrap();
         writeln!(commands.as_mut().unwrap(), "{line}").unwrap();
@@ -137,9 +169,34 @@ impl Slurm {
 
     pub(crate) fn start_machine(&self, name: &str) {
         let folder = self.folder.path().display();
-        self.execute(&format!(
-            "exec unshare --pid --fork --kill-child --mount-proc slurmd -D -f {folder}/slurm.conf -N {name} >> {folder}/{name}.out 2>&1"
-        ));
+        let command = self.machine_command(name).join(" ");
+        self.execute(&format!("exec {command} >> {folder}/{name}.out 2>&1"));
+    }
+
+    fn machine_command(&self, name: &str) -> Vec<String> {
+        let namespace: &[&str] = match self.machines {
+            Machines::Whole => &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"],
+            Machines::Daemons => &[],
+        };
+        let configuration = self.configuration();
+        let daemon = ["slurmd", "-D", "-f", &configuration, "-N", name];
+        [namespace, &daemon]
+            .concat()
+            .iter()
+            .map(|&word| word.to_owned())
+            .collect()
+    }
+
+    /// Restarts the machines as an administrator would whom Slurm waits for: a drained one, or one that is down.
+    pub(crate) fn resume_machines(&self) {
+        let states = self.ask("sinfo", &["-h", "-N", "-o", "%N %T"]);
+        for line in states.unwrap_or_default().lines() {
+            let (name, state) = line.split_once(' ').unwrap_or_default();
+            if state.contains("drain") || state.contains("down") {
+                let machine = format!("nodename={name}");
+                let _ = self.ask("scontrol", &["update", &machine, "state=resume"]);
+            }
+        }
     }
 
     /// Kills the controller, and waits until it is gone.
@@ -147,12 +204,9 @@ impl Slurm {
         self.kill("slurmctld\0");
     }
 
-    /// Kills a machine with all its processes, as a power cut does, and waits until it is gone.
+    /// Kills a machine, with all its processes unless it is only a daemon, and waits until it is gone.
     pub(crate) fn kill_machine(&self, name: &str) {
-        self.kill(&format!(
-            "unshare\0--pid\0--fork\0--kill-child\0--mount-proc\0slurmd\0-D\0-f\0{}\0-N\0{name}\0",
-            self.configuration()
-        ));
+        self.kill(&(self.machine_command(name).join("\0") + "\0"));
     }
 
     /// Kills the process of this Slurm whose command line begins so.
@@ -182,6 +236,11 @@ impl Drop for Slurm {
         drop(self.commands.get_mut().map(Option::take));
         let _ = self.init.wait();
     }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(copied.unwrap().success());
 }
 
 fn write_configuration(folder: &Path) {

@@ -40,6 +40,8 @@ pub(crate) struct SlurmCaller {
     pub(crate) variables: Vec<(OsString, OsString)>,
     /// Those that the plan's entries ask.
     pub(crate) providers: Vec<&'static ProviderFacts>,
+    /// Further arguments of `sbatch`.
+    pub(crate) sbatch: Vec<String>,
 }
 
 /// A Slurm that answers, and this program as its tasks start it.
@@ -57,6 +59,7 @@ impl SlurmSettings {
         cancel: &CancelToken,
     ) -> Result<SlurmSettings> {
         refuse_path(&folder.path)?;
+        refuse_arguments(&caller.sbatch)?;
         let program = own_program()?;
         let commands = SlurmCommands::find(&caller.variables, &caller.providers, &folder.path)?;
         let names = ["fleet".to_owned()];
@@ -88,6 +91,35 @@ fn refuse_path(path: &Path) -> Result<()> {
         "cannot use {} with --engine slurm: {why}\nhelp: name another directory: --out DIR",
         path.display()
     )))
+}
+
+/// Options of `sbatch` that the fleet sets, or without which it would not find its tasks.
+const OWN_OPTIONS: [(&str, &str); 9] = [
+    ("--array", "-a"),
+    ("--chdir", "-D"),
+    ("--clusters", "-M"),
+    ("--export", ""),
+    ("--job-name", "-J"),
+    ("--no-requeue", ""),
+    ("--test-only", ""),
+    ("--wait", "-W"),
+    ("--wrap", ""),
+];
+
+/// Refuses arguments of `sbatch` with which tasks would not be found again.
+fn refuse_arguments(arguments: &[String]) -> Result<()> {
+    let own = arguments.iter().find(|argument| {
+        let name = argument.split('=').next().unwrap_or_default();
+        OWN_OPTIONS
+            .iter()
+            .any(|(long, short)| name == *long || (!short.is_empty() && name.starts_with(short)))
+    });
+    match own {
+        None => Ok(()),
+        Some(own) => Err(Error::Usage(format!(
+            "invalid --sbatch {own}: the fleet decides that itself\nhelp: leave it out"
+        ))),
+    }
 }
 
 /// The path of this program, which has to be the same on all machines.
@@ -302,6 +334,9 @@ impl Engine for SlurmEngine {
 
     /// What is queued goes on, unless there is a second Ctrl+C.
     fn interrupt(&mut self, out: &EngineQueue, say: &mut dyn FnMut(String)) {
+        if self.listed.is_some() && out.tasks.is_empty() {
+            return;
+        }
         let again = CancelToken::on_signals();
         say(self.interrupted_line(out));
         let is_key = self.settings.cancel.requested() == Some(Signal::Interrupt);
@@ -345,16 +380,22 @@ impl Engine for SlurmEngine {
 }
 
 impl SlurmEngine {
-    /// `2 queued and 8 running tasks go on, with $0.0400 reserved: ...`.
+    /// `2 queued and 8 running tasks go on, with $0.0400 reserved in all; ...`.
     fn interrupted_line(&self, out: &EngineQueue) -> String {
         let running = out.tasks.values();
         let running = running.filter(|task| **task == QueuedTask::Running).count();
-        let queued = out.tasks.len() - running;
+        let tasks = match self.listed {
+            Some(_) => format!(
+                "{} queued and {running} running tasks",
+                out.tasks.len() - running
+            ),
+            None => "queued and running tasks".to_owned(),
+        };
         let reserved = Ledger::of(&self.folder).read();
         let reserved = reserved.map_or(0.0, |ledger| ledger.sum().usd());
         let folder = shell_word(&self.folder.path.to_string_lossy());
         format!(
-            "{queued} queued and {running} running tasks go on, with ${reserved:.4} reserved in all; \
+            "{tasks} go on, with ${reserved:.4} reserved in all; \
              `orchestrator fleet resume {folder}` waits for them, \
              `orchestrator fleet cancel {folder}` or Ctrl+C within {} s cancels them",
             SECOND_INTERRUPT.as_secs()
