@@ -142,8 +142,12 @@ fn new_run(report: &RunReport) -> Option<String> {
     Some(format!("orchestrator run {option} {}", shell_word(path)))
 }
 
-/// Replaces a file whole.
-fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+/// Replaces a file whole. What is there and no regular file, such as a terminal or `/dev/null`, is written to.
+pub(super) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        let mut there = std::fs::File::options().write(true).open(path)?;
+        return there.write_all(text.as_bytes());
+    }
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());

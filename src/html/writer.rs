@@ -13,9 +13,9 @@ const SHORT_LINES: usize = 8;
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Column {
-    Text(&'static str),
-    Number(&'static str),
+pub(crate) enum Column<'a> {
+    Text(&'a str),
+    Number(&'a str),
 }
 
 /// Whether a part that can be folded is open.
@@ -127,7 +127,7 @@ impl HtmlWriter {
     }
 
     /// A table with a caption; `end_table` closes it.
-    pub(crate) fn begin_table(&mut self, caption: &str, columns: &[Column]) {
+    pub(crate) fn begin_table(&mut self, caption: &str, columns: &[Column<'_>]) {
         self.begin_scroll(caption, "scroll");
         let caption = escape(caption);
         self.put(format_args!(

@@ -166,7 +166,7 @@ fn session(page: &str) -> (Vec<Reply>, &'static str) {
         "docs/fleet.md" => (
             vec![reply::answer("42"); 40],
             "mv specs/calculator.yaml . && rm -r specs workflows && mkdir specs && mv calculator.yaml specs && \
-             sed s/calculator/other/ specs/calculator.yaml > specs/other.yaml",
+             cp specs/calculator.yaml specs/other.yaml",
         ),
         "docs/workflows.md" => (repair().into(), "true"),
         "docs/agent-mode.md" => (vec![reply::answer("42")], "true"),

@@ -132,6 +132,14 @@ fn what_models_and_tests_print_is_text() {
 }
 
 #[test]
+fn what_is_no_regular_file_is_written_to() {
+    let project = patched();
+    let ran = project.run(&["report", "-o", "/dev/stdout"]).exits(0);
+    assert!(ran.stdout.starts_with("<!DOCTYPE html>"), "{}", ran.stdout);
+    assert!(std::path::Path::new("/dev/stdout").is_symlink());
+}
+
+#[test]
 fn a_run_that_is_not_there_is_refused() {
     let project = Project::new();
     project.run(&["report"]).exits(64);

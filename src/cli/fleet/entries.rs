@@ -214,6 +214,7 @@ struct EntryChecker<'a> {
 struct SpecFacts {
     hash: String,
     provider: Option<&'static ProviderFacts>,
+    model: String,
     price_is_known: bool,
     budget: Option<f64>,
 }
@@ -280,6 +281,7 @@ impl EntryChecker<'_> {
             hash: checked.inputs.hash,
             provider: checked.model.provider,
             price_is_known: checked.model.price_is_known,
+            model: checked.model.name,
             budget: checked.spec.budget.usd,
         })
     }
@@ -299,9 +301,11 @@ impl SpecFacts {
             });
         }
         (!self.price_is_known).then(|| {
-            "cannot keep the budget of the fleet: the price of the model is not known; \
-             write `generator: {price: {input: …, output: …}}` into the spec"
-                .to_owned()
+            format!(
+                "cannot keep the budget of the fleet: the price of the model {:?} is not known; \
+                 write `generator: {{price: {{input: …, output: …}}}}` into the spec",
+                self.model
+            )
         })
     }
 }

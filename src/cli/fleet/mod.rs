@@ -5,6 +5,7 @@ mod cancel;
 mod entries;
 mod host;
 mod progress;
+mod report;
 mod root_facts;
 mod run;
 mod selection;
@@ -28,8 +29,10 @@ pub(super) fn main(command: FleetCommand, env: &CliEnv) -> u8 {
         FleetCommand::Resume(arguments) => run::resume(&arguments, env),
         FleetCommand::Status { directory, json } => printed(status::main(env, &directory, json)),
         FleetCommand::Report {
-            directory, json, ..
-        } => printed(status::main(env, &directory, json)),
+            directory,
+            out,
+            json,
+        } => printed(report::main(env, &directory, out.as_deref(), json)),
         FleetCommand::Cancel { directory, names } => printed(cancel::main(env, &directory, &names)),
     };
     done.unwrap_or_else(|error| print_error(&error))

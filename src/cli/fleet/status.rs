@@ -14,7 +14,7 @@ use crate::text::shorten::one_line;
 const SHOWN_CHARACTERS: usize = 80;
 
 /// The state of a fleet, with the command that goes on.
-pub(super) fn standing(env: &CliEnv, directory: &Path) -> Result<(FleetFolder, FleetSummary)> {
+pub(super) fn fleet_state(env: &CliEnv, directory: &Path) -> Result<(FleetFolder, FleetSummary)> {
     let folder = FleetFolder::new(&env.absolute(directory));
     let plan = FleetPlan::load_existing(&folder)?;
     let mut summary = summarize(&folder, &plan)?;
@@ -27,7 +27,7 @@ pub(super) fn standing(env: &CliEnv, directory: &Path) -> Result<(FleetFolder, F
 
 /// Returns what `fleet status` prints.
 pub(super) fn main(env: &CliEnv, directory: &Path, json: bool) -> Result<String> {
-    let (_, summary) = standing(env, directory)?;
+    let (_, summary) = fleet_state(env, directory)?;
     if json {
         let text = serde_json::to_string(&summary)
             .map_err(|error| Error::Bug(format!("cannot serialize the status: {error}")))?;
@@ -62,7 +62,7 @@ pub(super) fn main(env: &CliEnv, directory: &Path, json: bool) -> Result<String>
     Ok(text)
 }
 
-fn outcome_word(entry: &EntrySummary) -> String {
+pub(super) fn outcome_word(entry: &EntrySummary) -> String {
     let word = match (entry.outcome, entry.state) {
         (Some(outcome), _) => outcome,
         (None, EntryState::Running) => "RUNNING",

@@ -5,6 +5,7 @@ mod interrupts;
 mod money;
 mod plan;
 mod progress;
+mod report;
 mod tasks;
 
 use std::fs;

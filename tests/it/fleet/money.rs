@@ -86,7 +86,7 @@ fn a_budget_needs_prices() {
     project
         .run(&["fleet", "run", "specs", "--budget", "1"])
         .exits(65)
-        .says("specs/b.yaml:1:1: cannot keep the budget of the fleet: the price of the model is not known")
+        .says("specs/b.yaml:1:1: cannot keep the budget of the fleet: the price of the model \"scripted\" is not known")
         .says("specs/c.yaml:1:1: cannot keep the budget of the fleet: claude-code");
     assert!(!project.exists("fleet"));
     assert_eq!(server.count(), 0);

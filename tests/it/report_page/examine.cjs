@@ -77,6 +77,22 @@ async function walk(page) {
   return { stops: stops.length, first: stops[0]?.text, bad: stops.filter((one) => !one.isVisible || !one.hasOutline), stuck, closed, skipped };
 }
 
+// The first cells of the last table, sorted by its first column, downwards and upwards; null where it has no buttons.
+async function sorted(page) {
+  const buttons = page.locator('table').last().locator('thead button');
+  if (!(await buttons.count())) return null;
+  const cells = () => page.locator('table').last().locator('tbody th').allTextContents();
+  const found = [];
+  for (const order of ['ascending', 'descending']) {
+    await buttons.first().focus();
+    await page.keyboard.press('Enter');
+    const head = page.locator('table').last().locator('thead th').first();
+    if ((await head.getAttribute('aria-sort')) !== order) throw new Error(`not ${order}`);
+    found.push(await cells());
+  }
+  return found;
+}
+
 async function widths(page, name) {
   const found = {};
   for (const width of WIDTHS) {
@@ -161,6 +177,7 @@ async function examine({ strict, open, plain }, name) {
   const trouble = [await strict.open(url)];
   const { page } = strict;
   const found = { name, background: await background(page), printed: await printed(page) };
+  found.sorted = await sorted(page);
   found.keyboard = WALKED.includes(name) ? await walk(page) : null;
   await page.evaluate(openAll);
   Object.assign(found, await page.evaluate(facts));

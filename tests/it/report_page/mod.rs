@@ -19,37 +19,39 @@ use crate::support::reported_runs::{large_project, reported, reported_runs};
 /// What the browser found of a page.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PageFacts {
+pub(crate) struct PageFacts {
     name: String,
     /// Messages of the console, errors, dialogs, and requests to anything but the file.
-    trouble: Vec<String>,
+    pub(crate) trouble: Vec<String>,
     headings: Vec<String>,
-    sections: Vec<String>,
+    pub(crate) sections: Vec<String>,
     counts: BTreeMap<String, usize>,
     /// Elements, attributes and links that no page has.
-    foreign: Vec<String>,
+    pub(crate) foreign: Vec<String>,
     handlers: Vec<String>,
-    links: Vec<String>,
+    pub(crate) links: Vec<String>,
     /// Links within the page that lead nowhere.
     broken: Vec<String>,
     /// Whether something of a hostile text was executed.
-    ran: bool,
-    text: String,
+    pub(crate) ran: bool,
+    pub(crate) text: String,
     invisible: bool,
-    widths: BTreeMap<u32, WidthFacts>,
+    pub(crate) widths: BTreeMap<u32, WidthFacts>,
     background: BTreeMap<String, String>,
     printed: PrintFacts,
     /// Of one page of each kind.
     keyboard: Option<KeyboardFacts>,
-    violations: Vec<String>,
+    pub(crate) violations: Vec<String>,
     without_script: PlainFacts,
+    /// The first cells of a table that can be sorted: downwards and upwards.
+    pub(crate) sorted: Option<[Vec<String>; 2]>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WidthFacts {
-    scroll_width: u32,
-    client_width: u32,
+pub(crate) struct WidthFacts {
+    pub(crate) scroll_width: u32,
+    pub(crate) client_width: u32,
     /// Elements that end beyond the page.
     wide: Vec<String>,
 }
@@ -100,7 +102,7 @@ fn examined() -> Option<&'static [PageFacts]> {
     found.as_deref()
 }
 
-fn examine(tools: &Path, folder: &Path) -> Vec<PageFacts> {
+pub(crate) fn examine(tools: &Path, folder: &Path) -> Vec<PageFacts> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/report_page/examine.cjs");
     let output = Command::new("node")
         .arg(script)

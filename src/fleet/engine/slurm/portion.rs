@@ -42,7 +42,7 @@ pub(super) fn index_list(indices: impl IntoIterator<Item = usize>) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// Which tasks can be submitted beside those that are out: those of one portion. While some of it are out, no more than
+/// The tasks of one portion that can be submitted beside those that are out. While some of it are out, no more than
 /// leaves `jobs` of them out: each array has its own limit.
 pub(super) fn next_portion(
     ready: &[EngineTask],

@@ -1,0 +1,145 @@
+//! `fleet report`: one page with all entries, and a report of each run that it links to.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::cli::arguments::{ReportArguments, ReportFormat};
+use crate::cli::env::CliEnv;
+use crate::cli::fleet::status::{fleet_state, outcome_word};
+use crate::cli::fleet::summary::{EntryState, EntrySummary, FleetSummary};
+use crate::cli::fleet::variables::MatrixAxis;
+use crate::cli::report::{self, write_whole};
+use crate::error::{Error, Result};
+use crate::fleet::folder::FleetFolder;
+use crate::fleet::plan::FleetPlan;
+use crate::fleet::task_result::TaskOutcome;
+use crate::report::fleet::model::{CountedEntry, FleetReport, ReportedEntry, SolvedRow};
+use crate::report::fleet::page::fleet_page;
+use crate::report::fleet::solved::solved_rows;
+use crate::text::shorten::one_line;
+
+const PAGE_FILE: &str = "report.html";
+const SHOWN_CHARACTERS: usize = 300;
+
+/// The object of `fleet report --json`.
+#[derive(Serialize)]
+struct ReportObject {
+    #[serde(flatten)]
+    summary: FleetSummary,
+    solved: Vec<SolvedRow>,
+}
+
+/// Writes the page, and returns what is printed: its path, or the data.
+pub(super) fn main(
+    env: &CliEnv,
+    directory: &Path,
+    out: Option<&Path>,
+    json: bool,
+) -> Result<String> {
+    let (folder, summary) = fleet_state(env, directory)?;
+    let solved = solved(&folder, &summary)?;
+    if json {
+        let object = ReportObject { summary, solved };
+        let text = serde_json::to_string(&object)
+            .map_err(|error| Error::Bug(format!("cannot serialize the report: {error}")))?;
+        return Ok(text + "\n");
+    }
+    let path = out.map_or_else(|| folder.file(PAGE_FILE), |out| env.absolute(out));
+    let page_folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+    let mut entries = Vec::new();
+    for entry in &summary.entries {
+        let link = run_page(env, &folder, entry)?;
+        let link = link.map(|link| relative_link(&link, &page_folder));
+        entries.push(reported(entry, link));
+    }
+    let page = fleet_page(&FleetReport {
+        title: format!("Fleet {}: {}", summary.fleet_id, summary.outcome),
+        outcome: summary.outcome,
+        counts: summary.counts.text(),
+        budget_usd: summary.budget_usd,
+        spent_usd: summary.spent_usd,
+        reserved_usd: summary.reserved_usd,
+        next: summary.next.clone(),
+        entries,
+        solved,
+    });
+    write_whole(&path, &page).map_err(|error| Error::io("write", &path, error))?;
+    Ok(format!("{}\n", path.display()))
+}
+
+/// What was solved, for each value of each matrix.
+fn solved(folder: &FleetFolder, summary: &FleetSummary) -> Result<Vec<SolvedRow>> {
+    let plan = FleetPlan::load_existing(folder)?;
+    let axes = plan.arguments.matrix.iter();
+    let keys: Vec<String> = axes
+        .filter_map(|axis| MatrixAxis::parse(axis).ok())
+        .map(|axis| axis.key)
+        .collect();
+    let entries = summary.entries.iter();
+    let entries = entries.filter(|entry| entry.state != EntryState::LeftOut);
+    let counted: Vec<CountedEntry> = entries
+        .map(|entry| CountedEntry {
+            spec: entry.spec.clone(),
+            variables: entry.variables.clone(),
+            is_solved: (entry.state == EntryState::Over)
+                .then(|| entry.outcome == Some(TaskOutcome::Success.word())),
+        })
+        .collect();
+    Ok(solved_rows(&counted, &keys))
+}
+
+/// Writes the report of the last run of an entry if it is older than the log, and returns its path. An entry without a
+/// log has none.
+fn run_page(env: &CliEnv, folder: &FleetFolder, entry: &EntrySummary) -> Result<Option<PathBuf>> {
+    let root = folder.root(&entry.name);
+    let Some(run_id) = &entry.run_id else {
+        return Ok(None);
+    };
+    let log = root.join("logs").join(format!("{run_id}.log"));
+    let page = log.with_extension("html");
+    let changed = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
+    let Some(written) = changed(&log) else {
+        return Ok(None);
+    };
+    if changed(&page).is_none_or(|made| made < written) {
+        let arguments = ReportArguments {
+            run: Some(run_id.clone()),
+            output: None,
+            format: ReportFormat::Html,
+        };
+        report::main(&env.in_root(&root), &arguments)?;
+    }
+    Ok(Some(page))
+}
+
+/// The path of a page from a folder, as the address of a link. Outside of the folder it is absolute.
+fn relative_link(path: &Path, folder: &Path) -> String {
+    let shown = path.strip_prefix(folder).unwrap_or(path).to_string_lossy();
+    let escaped = shown.bytes().map(|byte| match byte {
+        b'/' | b'.' | b'_' | b'-' => char::from(byte).to_string(),
+        byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    });
+    let escaped: String = escaped.collect();
+    match shown.starts_with('/') {
+        true => format!("file://{escaped}"),
+        false => escaped,
+    }
+}
+
+fn reported(entry: &EntrySummary, link: Option<String>) -> ReportedEntry {
+    let message = entry.message.as_deref().unwrap_or_default();
+    ReportedEntry {
+        name: entry.name.clone(),
+        spec: entry.spec.clone(),
+        variables: entry.variables.clone(),
+        outcome: outcome_word(entry),
+        reason: entry.reason.clone().unwrap_or_default(),
+        cause: one_line(message, SHOWN_CHARACTERS),
+        starts: entry.starts,
+        spent_usd: entry.spent_usd,
+        seconds: entry.seconds,
+        link,
+    }
+}
