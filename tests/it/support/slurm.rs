@@ -187,7 +187,7 @@ impl Slurm {
             .collect()
     }
 
-    /// Restarts the machines as an administrator would whom Slurm waits for: a drained one, or one that is down.
+    /// Resumes machines that are drained or down, as an administrator does.
     pub(crate) fn resume_machines(&self) {
         let states = self.ask("sinfo", &["-h", "-N", "-o", "%N %T"]);
         for line in states.unwrap_or_default().lines() {
@@ -278,7 +278,7 @@ fn write_configuration(folder: &Path) {
          PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE\n"
     );
     fs::write(folder.join("slurm.conf"), configuration).unwrap();
-    // Before 23.11 there is no such setting, and nothing that would need it.
+    // Before 23.11 the setting is unknown, and not needed.
     if 23 < needs::slurm_version() {
         fs::write(folder.join("cgroup.conf"), "CgroupPlugin=disabled\n").unwrap();
     }

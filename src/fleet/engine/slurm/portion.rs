@@ -42,8 +42,8 @@ pub(super) fn index_list(indices: impl IntoIterator<Item = usize>) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// The tasks of one portion that can be submitted beside those that are out. While some of it are out, no more than
-/// leaves `jobs` of them out: each array has its own limit.
+/// Which tasks can be submitted beside those that are out: those of one portion. Each array has a limit of its own, so
+/// that beside tasks that are out only as many are submitted as make `jobs` with them.
 pub(super) fn next_portion(
     ready: &[EngineTask],
     out: &EngineQueue,
