@@ -72,6 +72,7 @@ impl ChildProcess {
             job: Cow::Borrowed(job),
             input,
             has_report: false,
+            has_begin_mark: false,
         };
         let output = child_output.as_fd();
         // If the supervisor is gone already, `ended` finds that it reported nothing.

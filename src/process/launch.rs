@@ -112,17 +112,15 @@ impl Launcher {
         }
     }
 
-    /// A supervisor for a check, with its sandbox: the prepared one if it fits.
-    pub(super) fn supervisor(&self) -> io::Result<Supervisor> {
-        match self.prepared.take(self) {
-            Some(prepared) => Ok(prepared),
-            None => self.start_supervisor(),
-        }
+    /// The prepared supervisor if it fits. It may have been killed, or its sandbox, without being shown as such.
+    pub(super) fn take_prepared(&self) -> Option<Supervisor> {
+        self.prepared.take(self)
     }
 
-    fn start_supervisor(&self) -> io::Result<Supervisor> {
+    /// Starts the supervisor of a check, which sets its sandbox up.
+    pub(super) fn start_supervisor(&self) -> io::Result<Supervisor> {
         let supervisor = Supervisor::spawn(self)?;
-        // A supervisor that is gone is noticed when it is used.
+        // One that is gone is noticed when it is used.
         let _ = supervisor.set_up(self, Purpose::Check);
         Ok(supervisor)
     }

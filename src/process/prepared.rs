@@ -2,7 +2,7 @@
 //!
 //! It is used only if that sandbox is what would be set up now: the policy is the same, and every path of it leads to the
 //! same file or directory. A mount belongs to a file, not to its name, and the kernel drops a mount whose place was
-//! replaced from outside.
+//! replaced from outside. Its death may not be visible yet: `run` starts another one if no command has begun in it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,17 +3,18 @@
 //! One thread waits for the end, a signal, output and the limits, and reads both streams.
 
 use std::borrow::Cow;
-use std::io;
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 
 use crate::cancel::{self, CancelToken, WakeReason};
 use crate::error::{Error, Result};
-use crate::process::capture::{KeptBytes, READ_SIZE, StreamCapture};
+use crate::process::capture::{Captured, KeptBytes, READ_SIZE, StreamCapture};
 use crate::process::job::{Finished, Job, JobEnd};
 use crate::process::launch::{Launcher, Supervisor};
 use crate::process::sandbox::limits::{INTERVAL, LimitWatch};
@@ -102,28 +103,46 @@ struct JobStreams<'a> {
 fn run_with(
     launcher: &Launcher,
     job: &Job,
-    streams: JobStreams<'_>,
+    mut streams: JobStreams<'_>,
     cancel: &CancelToken,
 ) -> Result<Finished> {
     if let Some(signal) = cancel.requested() {
         return Err(Error::Stopped(signal));
     }
     let failed = |action| move |source| Error::io(action, &launcher.program, source);
-    let mut running = SupervisedJob::start(launcher, job, streams).map_err(failed("start"))?;
-    let waited = running.wait(launcher.policy.as_ref(), cancel);
-    if !matches!(waited, Ok(WaitEnd::Reported)) {
-        running.supervisor.end_now();
+    loop {
+        let pipes = JobPipes::open(&streams).map_err(failed("start"))?;
+        let prepared = launcher.take_prepared();
+        let is_prepared = prepared.is_some();
+        let supervisor = match prepared {
+            Some(prepared) => prepared,
+            None => launcher.start_supervisor().map_err(failed("start"))?,
+        };
+        let running = SupervisedJob::start(supervisor, job, pipes, &mut streams);
+        let ended = running.run(launcher, cancel)?;
+        // One that was killed while it waited for its command is replaced; the slot is empty then.
+        if !is_prepared || !ended.is_without_command() {
+            return ended.finish();
+        }
     }
-    let reported = running.supervisor.receive_end();
-    let took = running.begun.elapsed();
-    let status = running.supervisor.reap(reported.is_some());
-    running.drain_output();
-    Ok(Finished {
-        ended: running.end(waited.map_err(failed("wait for"))?, reported, status)?,
-        stdout: running.stdout.finish(),
-        stderr: running.stderr.finish(),
-        took,
-    })
+}
+
+/// The pipes between the orchestrator and a job.
+struct JobPipes {
+    stdout: (StreamCapture, PipeWriter),
+    stderr: (StreamCapture, PipeWriter),
+    /// Gets a byte just before the command begins.
+    begin_mark: (PipeReader, PipeWriter),
+}
+
+impl JobPipes {
+    fn open(streams: &JobStreams<'_>) -> io::Result<JobPipes> {
+        Ok(JobPipes {
+            stdout: StreamCapture::start(streams.stdout)?,
+            stderr: StreamCapture::start(KeptBytes::BOTH_ENDS)?,
+            begin_mark: io::pipe()?,
+        })
+    }
 }
 
 /// Why a job is no longer waited for.
@@ -138,52 +157,127 @@ enum WaitEnd {
     Stopped(cancel::Signal),
 }
 
-struct SupervisedJob<'a> {
+/// A job whose process tree is gone.
+struct EndedJob {
+    waited: WaitEnd,
+    /// The end that its supervisor has reported.
+    reported: Option<JobEnd>,
+    /// The exit status of its supervisor.
+    status: Option<ExitStatus>,
+    has_begun: bool,
+    has_printed_too_much: bool,
+    stdout: Captured,
+    stderr: Captured,
+    took: Duration,
+}
+
+impl EndedJob {
+    /// Whether its supervisor or sandbox failed, or was killed, before the command has begun.
+    fn is_without_command(&self) -> bool {
+        let has_failed = matches!(self.reported, None | Some(JobEnd::SandboxFailed(_)));
+        has_failed && !self.has_begun && matches!(self.waited, WaitEnd::Reported)
+    }
+
+    fn finish(self) -> Result<Finished> {
+        let ended = match (self.waited, self.reported) {
+            (WaitEnd::Stopped(signal), _) => return Err(Error::Stopped(signal)),
+            // Its init was killed before it could report that the command has started.
+            (_, Some(JobEnd::SandboxFailed(_))) if self.has_begun => killed(),
+            (_, Some(JobEnd::SandboxFailed(failure))) => return Err(failure.into()),
+            (WaitEnd::Limit(limit), _) => JobEnd::Limit(limit),
+            _ if self.has_printed_too_much => JobEnd::OutputLimit,
+            (WaitEnd::Kill(reason), None | Some(JobEnd::TimedOut)) => reason,
+            (_, Some(ended)) => ended,
+            (WaitEnd::Reported, None) => end_without_report(self.status)?,
+        };
+        Ok(Finished {
+            ended,
+            stdout: self.stdout,
+            stderr: self.stderr,
+            took: self.took,
+        })
+    }
+}
+
+struct SupervisedJob<'s, 'a> {
     supervisor: Supervisor,
+    streams: &'s mut JobStreams<'a>,
     stdout: StreamCapture,
     stderr: StreamCapture,
-    watch: OutputWatch<'a>,
-    on_stderr: &'a dyn Fn(&[u8]),
+    /// Readable once the command has begun.
+    begin_mark: PipeReader,
     buffer: Vec<u8>,
     begun: Instant,
     deadline: Option<Instant>,
     last_output: Instant,
 }
 
-impl<'a> SupervisedJob<'a> {
+impl<'s, 'a> SupervisedJob<'s, 'a> {
     fn start(
-        launcher: &Launcher,
+        supervisor: Supervisor,
         job: &Job,
-        streams: JobStreams<'a>,
-    ) -> io::Result<SupervisedJob<'a>> {
+        pipes: JobPipes,
+        streams: &'s mut JobStreams<'a>,
+    ) -> SupervisedJob<'s, 'a> {
         let begun = Instant::now();
-        let (stdout, stdout_end) = StreamCapture::start(streams.stdout)?;
-        let (stderr, stderr_end) = StreamCapture::start(KeptBytes::BOTH_ENDS)?;
-        let supervisor = launcher.supervisor()?;
+        let (stdout, stdout_end) = pipes.stdout;
+        let (stderr, stderr_end) = pipes.stderr;
+        let (begin_mark, begin_mark_end) = pipes.begin_mark;
         let start = Start {
             job: Cow::Borrowed(job),
             input: ChildInput::Empty,
             has_report: streams.report.is_some(),
+            has_begin_mark: true,
         };
         let inherited: Vec<_> = [stdout_end.as_fd(), stderr_end.as_fd()]
             .into_iter()
             .chain(streams.report)
+            .chain([begin_mark_end.as_fd()])
             .collect();
         // Without a whole command the supervisor exits; the missing report is handled like any other.
         if supervisor.start(&start, &inherited).is_err() {
             supervisor.end_now();
         }
-        Ok(SupervisedJob {
+        SupervisedJob {
             supervisor,
+            streams,
             stdout,
             stderr,
-            watch: streams.watch,
-            on_stderr: streams.on_stderr,
+            begin_mark,
             buffer: vec![0; READ_SIZE],
             begun,
             deadline: begun.checked_add(job.timeout),
             last_output: begun,
+        }
+    }
+
+    /// Waits for the end of the job, which it may have to cause.
+    fn run(mut self, launcher: &Launcher, cancel: &CancelToken) -> Result<EndedJob> {
+        let waited = self.wait(launcher.policy.as_ref(), cancel);
+        if !matches!(waited, Ok(WaitEnd::Reported)) {
+            self.supervisor.end_now();
+        }
+        let reported = self.supervisor.receive_end();
+        let took = self.begun.elapsed();
+        let status = self.supervisor.reap(reported.is_some());
+        self.drain_output();
+        Ok(EndedJob {
+            waited: waited.map_err(|source| Error::io("wait for", &launcher.program, source))?,
+            reported,
+            status,
+            has_begun: self.has_begun(),
+            has_printed_too_much: self.has_printed_too_much(),
+            stdout: self.stdout.finish(),
+            stderr: self.stderr.finish(),
+            took,
         })
+    }
+
+    /// Whether the process that becomes the command has got that far.
+    fn has_begun(&self) -> bool {
+        let mut fds = [PollFd::new(&self.begin_mark, PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&Timespec::default()));
+        fds[0].revents().contains(PollFlags::IN)
     }
 
     /// Reads the output until the job has ended or has to be ended.
@@ -228,12 +322,15 @@ impl<'a> SupervisedJob<'a> {
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
-        self.last_output.checked_add(self.watch.idle_timeout?)
+        self.last_output
+            .checked_add(self.streams.watch.idle_timeout?)
     }
 
     fn read_output(&mut self) {
-        let of_stdout = self.stdout.read(&mut self.buffer, self.watch.on_stdout);
-        let on_stderr = self.on_stderr;
+        let of_stdout = self
+            .stdout
+            .read(&mut self.buffer, self.streams.watch.on_stdout);
+        let on_stderr = self.streams.on_stderr;
         let of_stderr = self
             .stderr
             .read(&mut self.buffer, &mut |piece| on_stderr(piece));
@@ -243,7 +340,8 @@ impl<'a> SupervisedJob<'a> {
     }
 
     fn drain_output(&mut self) {
-        self.stdout.drain(&mut self.buffer, self.watch.on_stdout);
+        self.stdout
+            .drain(&mut self.buffer, self.streams.watch.on_stdout);
         self.stderr.drain(&mut self.buffer, &mut |_| {});
     }
 
@@ -261,24 +359,7 @@ impl<'a> SupervisedJob<'a> {
     }
 
     fn has_printed_too_much(&self) -> bool {
-        (self.watch.stdout_limit as u64) < self.stdout.total()
-    }
-
-    fn end(
-        &self,
-        waited: WaitEnd,
-        reported: Option<JobEnd>,
-        status: Option<ExitStatus>,
-    ) -> Result<JobEnd> {
-        match (waited, reported) {
-            (WaitEnd::Stopped(signal), _) => Err(Error::Stopped(signal)),
-            (_, Some(JobEnd::SandboxFailed(failure))) => Err(failure.into()),
-            (WaitEnd::Limit(limit), _) => Ok(JobEnd::Limit(limit)),
-            _ if self.has_printed_too_much() => Ok(JobEnd::OutputLimit),
-            (WaitEnd::Kill(reason), None | Some(JobEnd::TimedOut)) => Ok(reason),
-            (_, Some(ended)) => Ok(ended),
-            (WaitEnd::Reported, None) => end_without_report(status),
-        }
+        (self.streams.watch.stdout_limit as u64) < self.stdout.total()
     }
 }
 
@@ -288,8 +369,12 @@ fn end_without_report(status: Option<ExitStatus>) -> Result<JobEnd> {
         Some(status) if status.signal().is_none() => Err(Error::Bug(format!(
             "a supervisor ended without a report: {status}"
         ))),
-        _ => Ok(JobEnd::Signalled(Signal::KILL.as_raw())),
+        _ => Ok(killed()),
     }
+}
+
+fn killed() -> JobEnd {
+    JobEnd::Signalled(Signal::KILL.as_raw())
 }
 
 /// The limits of a sandbox, checked at intervals.

@@ -42,7 +42,8 @@ pub(super) enum Purpose {
     Probe(EscapeTargets),
 }
 
-/// The command. As descriptors follow its stdout, its stderr, its stdin unless it is empty, then its report channel.
+/// The command. As descriptors follow its stdout, its stderr, its stdin unless it is empty, its report channel, then a pipe
+/// to which a byte is written just before the command begins.
 ///
 /// In a sandbox it is read by the process that becomes the command: everything else is done by then, maybe long before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +51,7 @@ pub(super) struct Start<'a> {
     pub(super) job: Cow<'a, Job>,
     pub(super) input: ChildInput,
     pub(super) has_report: bool,
+    pub(super) has_begin_mark: bool,
 }
 
 /// What the command's stdin is.
@@ -233,7 +235,7 @@ mod tests {
             policy in policy(),
         ) {
             let job = Job { command, cwd: cwd.into(), env, timeout: Duration::ZERO };
-            let start = Start { job: Cow::Owned(job), input: ChildInput::Channel, has_report: true };
+            let start = Start { job: Cow::Owned(job), input: ChildInput::Channel, has_report: true, has_begin_mark: true };
             prop_assert_eq!(sent(&start), start);
             let policy = Some(Cow::Owned(policy));
             let setup = Setup { purpose: Purpose::Check, policy, namespaces: 3 };

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use orchestrator::internals::cancel::CancelToken;
@@ -11,7 +12,9 @@ use orchestrator::internals::process::sandbox::{
     PolicyPlan, ResourceLimits, SandboxMode, sandbox_policy,
 };
 use orchestrator::internals::process::{self, CallerEnv, Job, JobChannels, JobEnd, Launcher};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::ioctl_fionread;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal};
+use rustix::process::{kill_process, pidfd_getfd, pidfd_open};
 use tempfile::TempDir;
 
 use crate::process::launcher;
@@ -68,6 +71,37 @@ impl Place {
         assert_ne!(place.run(), prepared);
         assert!(inside(&place.workspace).is_empty());
     }
+
+    /// The supervisor of the prepared sandbox: the parent of its init.
+    fn supervisor(&self) -> Pid {
+        let init = *inside(&self.workspace).first().unwrap();
+        let status = fs::read_to_string(format!("/proc/{init}/status")).unwrap();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        Pid::from_raw(parent.unwrap().trim().parse().unwrap()).unwrap()
+    }
+
+    /// Sends a signal to the processes in the prepared sandbox.
+    fn signal(&self, signal: Signal) {
+        for pid in inside(&self.workspace) {
+            let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
+        }
+    }
+
+    /// Runs a check, and `act`s once it was sent to a supervisor that does not read it.
+    fn run_and_act_when_sent(&self, supervisor: Pid, act: impl FnOnce() + Send) -> PathBuf {
+        let pidfd = pidfd_open(supervisor, PidfdFlags::empty()).unwrap();
+        let stdin = pidfd_getfd(&pidfd, 0, PidfdGetfdFlags::empty()).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                until("the command was sent", || {
+                    0 < ioctl_fionread(&stdin).unwrap()
+                });
+                drop(stdin);
+                act();
+            });
+            self.run()
+        })
+    }
 }
 
 fn sandboxed(workspace: &Path, freeze: &[PathBuf]) -> Launcher {
@@ -89,15 +123,9 @@ fn sandboxed(workspace: &Path, freeze: &[PathBuf]) -> Launcher {
 fn run(launcher: &Launcher, workspace: &Path) -> PathBuf {
     let script = "readlink /proc/self/ns/mnt; echo changed > tests/frozen; \
         mv tests moved; rm -f tests/frozen; cat tests/frozen >&2";
-    let job = Job {
-        command: ["/bin/sh", "-c", script].map(Into::into).to_vec(),
-        cwd: workspace.to_owned(),
-        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
-        timeout: Duration::from_secs(100),
-    };
     let finished = process::run(
         launcher,
-        &job,
+        &shell_job(script, workspace),
         JobChannels::NONE,
         &CancelToken::never().unwrap(),
     )
@@ -107,6 +135,15 @@ fn run(launcher: &Launcher, workspace: &Path) -> PathBuf {
     assert!(stderr.ends_with("kept\n"), "{stderr}");
     let stdout = String::from_utf8(finished.stdout.joined()).unwrap();
     stdout.trim().into()
+}
+
+fn shell_job(script: &str, workspace: &Path) -> Job {
+    Job {
+        command: ["/bin/sh", "-c", script].map(Into::into).to_vec(),
+        cwd: workspace.to_owned(),
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        timeout: Duration::from_secs(100),
+    }
 }
 
 /// The processes in sandboxes of this workspace: it is a mount point only there.
@@ -195,11 +232,54 @@ fn a_prepared_sandbox_is_not_used_after_a_path_of_it_was_replaced() {
 #[test]
 fn a_prepared_sandbox_that_was_killed_is_not_used() {
     Place::is_not_used_after(|place| {
-        for pid in inside(&place.workspace) {
-            let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
-        }
+        place.signal(Signal::KILL);
         until("it is gone", || inside(&place.workspace).is_empty());
     });
+}
+
+#[test]
+fn a_prepared_sandbox_that_turns_out_to_be_dead_is_replaced() {
+    let place = Place::new();
+    let (prepared, _open) = place.prepare();
+    let supervisor = place.supervisor();
+    // It cannot report the death of its sandbox before the command is sent.
+    kill_process(supervisor, Signal::STOP).unwrap();
+    place.signal(Signal::KILL);
+    until("it is gone", || inside(&place.workspace).is_empty());
+    let used = place.run_and_act_when_sent(supervisor, || {
+        kill_process(supervisor, Signal::CONT).unwrap();
+    });
+    assert_ne!(used, prepared);
+}
+
+#[test]
+fn a_prepared_supervisor_that_is_killed_before_the_command_begins_is_replaced() {
+    let place = Place::new();
+    let (prepared, _open) = place.prepare();
+    let supervisor = place.supervisor();
+    place.signal(Signal::STOP);
+    let used = place.run_and_act_when_sent(supervisor, || {
+        kill_process(supervisor, Signal::KILL).unwrap();
+    });
+    assert_ne!(used, prepared);
+}
+
+#[test]
+fn a_command_that_has_begun_in_a_prepared_sandbox_is_not_repeated() {
+    let place = Place::new();
+    place.prepare();
+    let begun = place.workspace.join("begun");
+    let job = shell_job("echo begun >> begun; exec sleep 1000", &place.workspace);
+    let finished = thread::scope(|scope| {
+        scope.spawn(|| {
+            until("it has begun", || begun.exists());
+            place.signal(Signal::KILL);
+        });
+        let never = CancelToken::never().unwrap();
+        process::run(&place.launcher, &job, JobChannels::NONE, &never).unwrap()
+    });
+    assert_eq!(finished.ended, JobEnd::Signalled(Signal::KILL.as_raw()));
+    assert_eq!(fs::read_to_string(begun).unwrap(), "begun\n");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fmt, fs, io};
 
-use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd, write};
 use rustix::process::{Pid, chdir};
 
 use crate::process::job::{Job, JobEnd};
@@ -27,6 +27,8 @@ pub(super) struct CommandStreams {
     channel: Option<OwnedFd>,
     /// Its end of the report channel.
     report: Option<OwnedFd>,
+    /// Gets a byte just before the command begins.
+    begin_mark: Option<OwnedFd>,
 }
 
 /// Receives a command and what it inherits.
@@ -43,6 +45,7 @@ pub(super) fn receive(control: &UnixStream) -> io::Result<(Job, CommandStreams)>
         input: start.input,
         channel: receive_if(start.input != ChildInput::Empty)?,
         report: receive_if(start.has_report)?,
+        begin_mark: receive_if(start.has_begin_mark)?,
     };
     Ok((start.job.into_owned(), streams))
 }
@@ -50,6 +53,7 @@ pub(super) fn receive(control: &UnixStream) -> io::Result<(Job, CommandStreams)>
 /// Starts the command as a child; this process is then in the job's directory.
 pub(super) fn spawn(job: &Job, streams: CommandStreams) -> Result<Pid, StartError> {
     let mut prepared = PreparedCommand::new(job, streams)?;
+    prepared.mark_begin();
     let child = prepared
         .command
         .spawn()
@@ -62,6 +66,7 @@ pub(super) fn exec(job: &Job, streams: CommandStreams) -> StartError {
     match PreparedCommand::new(job, streams) {
         Err(error) => error,
         Ok(mut prepared) => {
+            prepared.mark_begin();
             let error = prepared.command.exec();
             prepared.refused(job, error)
         }
@@ -73,6 +78,7 @@ struct PreparedCommand {
     program: PathBuf,
     /// Kept open until the command has inherited it.
     _report: Option<OwnedFd>,
+    begin_mark: Option<OwnedFd>,
 }
 
 impl PreparedCommand {
@@ -115,7 +121,16 @@ impl PreparedCommand {
             command,
             program,
             _report: report,
+            begin_mark: streams.begin_mark,
         })
+    }
+
+    /// Shows the orchestrator that the command begins.
+    fn mark_begin(&self) {
+        if let Some(mark) = &self.begin_mark {
+            // It fails if the orchestrator is gone, and with it the need to know.
+            let _ = write(mark, b".");
+        }
     }
 
     fn refused(&self, job: &Job, error: io::Error) -> StartError {
