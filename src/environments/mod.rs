@@ -12,6 +12,7 @@ pub(crate) mod editor;
 pub(crate) mod output;
 pub(crate) mod python;
 pub(crate) mod registry;
+mod repeat_timer;
 pub(crate) mod session;
 
 use std::os::fd::BorrowedFd;

@@ -18,6 +18,7 @@ use rustix::process::Signal;
 use self::record::{CommandEnd, MAX_VARIABLES, PythonRecords};
 use crate::environments::channel::ChannelEvent;
 use crate::environments::output::on_own_line;
+use crate::environments::repeat_timer::RepeatTimer;
 use crate::environments::session::{ChildSession, SessionStartError, describe_end};
 use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
 use crate::process::check_env::find_program;
@@ -109,6 +110,7 @@ impl PythonEnvironment {
             records: PythonRecords::default(),
             number: 0,
             is_running: false,
+            reminder: None,
         })
     }
 
@@ -245,6 +247,8 @@ struct Interpreter {
     /// The number of the last command.
     number: u64,
     is_running: bool,
+    /// When the interpreter is reminded of an interrupt.
+    reminder: Option<RepeatTimer>,
 }
 
 /// Why a wait returned.
@@ -261,6 +265,7 @@ impl Interpreter {
         self.number += 1;
         self.records.await_end(self.number);
         self.is_running = true;
+        self.reminder = None;
         self.session.send(&frame(&[
             &[COMMAND],
             &self.number.to_le_bytes(),
@@ -285,7 +290,16 @@ impl Interpreter {
         let waited = self.wait_for(PythonRecords::is_ready, deadline, None);
         if matches!(waited, PythonWait::Done) && !self.records.has_end() {
             self.session.child.signal_group(Signal::INT);
+            self.reminder = Some(RepeatTimer::begin());
         }
+    }
+
+    /// The handler of a signal only makes a note, which the interpreter reads between two instructions: if SIGINT arrives
+    /// after the last one and before a system call blocks, `KeyboardInterrupt` is raised when that returns. Another signal,
+    /// which is ignored, makes it return.
+    fn remind(&mut self, reminder: RepeatTimer) {
+        self.session.child.signal(Signal::URG);
+        self.reminder = Some(reminder.next());
     }
 
     /// Applies the records that the driver has sent; returns whether anything was received.
@@ -306,18 +320,22 @@ impl Interpreter {
             if is_done(&self.records) {
                 return PythonWait::Done;
             }
-            let ready = self.session.wait(deadline, wake);
+            let due = self
+                .reminder
+                .and_then(|reminder| reminder.due_before(deadline));
+            let ready = self.session.wait(due.or(deadline), wake);
             if self.receive() {
                 continue;
             }
             let is_over = self.session.child.ended().is_some();
-            match ready {
+            match (ready, self.reminder) {
                 // Records that were sent before the death count.
                 _ if is_over && self.receive() => {}
                 _ if is_over => return PythonWait::Died,
-                ChannelEvent::Woken => return PythonWait::Woken,
-                ChannelEvent::TimedOut => return PythonWait::TimedOut,
-                ChannelEvent::Ready | ChannelEvent::Output => {}
+                (ChannelEvent::Woken, _) => return PythonWait::Woken,
+                (ChannelEvent::TimedOut, Some(reminder)) if due.is_some() => self.remind(reminder),
+                (ChannelEvent::TimedOut, _) => return PythonWait::TimedOut,
+                (ChannelEvent::Ready | ChannelEvent::Output, _) => {}
             }
         }
     }

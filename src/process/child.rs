@@ -101,6 +101,11 @@ impl ChildProcess {
         self.ended.as_ref()
     }
 
+    /// Sends a signal to the command alone.
+    pub fn signal(&mut self, signal: Signal) {
+        self.ask(&Request::Signal(signal.as_raw()));
+    }
+
     /// Sends a signal to the command's process group. Returns after it was sent: later processes are not hit.
     pub fn signal_group(&mut self, signal: Signal) {
         self.ask(&Request::SignalGroup(signal.as_raw()));

@@ -238,6 +238,13 @@ fn handle_request(
     sigchld: &mut UnixStream,
 ) -> AfterEvent {
     let reply = match wire::receive(control) {
+        Ok(Request::Signal(number)) => {
+            let signal = Signal::from_named_raw(number);
+            if let Some((signal, command)) = signal.zip(started.command_pid()) {
+                let _ = kill_process(command, signal);
+            }
+            Reply::Done
+        }
         Ok(Request::SignalGroup(number)) => {
             let signal = Signal::from_named_raw(number);
             if let Some((signal, command)) = signal.zip(started.command_pid()) {

@@ -69,6 +69,8 @@ pub(super) enum ChildInput {
 pub(super) enum Request {
     /// Sends SIGTERM to everything, and SIGKILL after a grace period.
     EndSoon,
+    /// Sends a signal to the command alone.
+    Signal(i32),
     /// Sends a signal to the command's process group.
     SignalGroup(i32),
     /// Sends SIGINT to the command and what it runs in the foreground, but not to these processes.

@@ -64,6 +64,7 @@ mod fleet_slurm_losses;
 mod github;
 mod init;
 mod inputs;
+mod interrupts;
 mod lint;
 mod mcp_environment;
 mod mcp_server;

@@ -42,6 +42,7 @@ close, getcwd, getpid, read, write = os.close, os.getcwd, os.getpid, os.read, os
 gettrace, settrace, getprofile, setprofile = sys.gettrace, sys.settrace, sys.getprofile, sys.setprofile
 getrecursionlimit, setrecursionlimit = sys.getrecursionlimit, sys.setrecursionlimit
 SIGINT, set_handler, default_handler = _signal.SIGINT, _signal.signal, _signal.default_int_handler
+SIGURG = _signal.SIGURG
 get_inheritable, dup2, StringIO, cache = os.get_inheritable, os.dup2, io.StringIO, linecache.cache
 print_exception, name_of = traceback.print_exception, type.__dict__["__name__"].__get__
 features = 0
@@ -359,6 +360,8 @@ poller = select.poll()
 poller.register(channel, select.POLLIN)
 is_readable = poller.poll
 set_handler(SIGINT, ignore)
+# It follows an interrupt that arrived just before a system call, which it ends so that KeyboardInterrupt can be raised.
+set_handler(SIGURG, ignore)
 
 hooks = default_handler, None, None
 flags, order, working_directory = 0, [], ""
