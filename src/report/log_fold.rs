@@ -165,10 +165,13 @@ impl<'a> ReportFold<'a> {
                 baseline.passed = *passed;
                 baseline.report = self.foreign.block(report, OUTPUT);
             }
-            Event::AgentSpawned { .. }
-            | Event::AgentTerminated { .. }
-            | Event::AgentPaused { .. }
-            | Event::AgentFailed { .. } => self.agents.apply(event, self.foreign),
+            Event::AgentPaused { agent_id, .. } | Event::AgentFailed { agent_id, .. } => {
+                self.break_off(at, agent_id);
+                self.agents.apply(event, self.foreign);
+            }
+            Event::AgentSpawned { .. } | Event::AgentTerminated { .. } => {
+                self.agents.apply(event, self.foreign);
+            }
             Event::Print { agent_id, text } if self.report.prints.len() < MOST_ROWS => {
                 self.report.prints.push(PrintedText {
                     agent_id: self.foreign.line(agent_id),
@@ -308,6 +311,15 @@ impl<'a> ReportFold<'a> {
             let attempt = self.current_attempt();
             attempt.duration_ms = attempt.duration_ms.saturating_add(duration_ms);
             add_to(&mut attempt.cost_usd, cost_usd.map(|_| 0.0));
+        }
+    }
+
+    /// An agent leaves its state without completing it.
+    fn break_off(&mut self, at: &str, agent_id: &str) {
+        let open = self.open.remove(agent_id);
+        if let Some(span) = open.and_then(|index| self.report.phases.get_mut(index)) {
+            span.duration_ms = milliseconds(&span.started_at, at);
+            span.ended_at = Some(at.to_owned());
         }
     }
 

@@ -103,6 +103,20 @@ fn junit_of_a_run_without_checks_has_its_outcome() {
     assert!(killed.contains("there is no transition tag"), "{killed}");
 }
 
+#[test]
+fn a_state_that_failed_has_an_end() {
+    let phases = reported("workflow_failed").json["phases"].as_array();
+    let failed = phases
+        .into_iter()
+        .flatten()
+        .find(|span| span["name"] == "TWO.md");
+    let failed = failed.unwrap();
+    assert!(
+        failed["ended_at"].is_string() && failed["duration_ms"].is_u64(),
+        "{failed}"
+    );
+}
+
 /// The objects of a report by their paths, each with its fields.
 fn add_fields(path: &str, value: &Value, found: &mut BTreeMap<String, BTreeSet<String>>) {
     match value {

@@ -102,7 +102,9 @@ fn one_call(page: &mut HtmlWriter, tool: &ReportToolCall) {
         &format!("{name}: {command} ({outcome}, {time})"),
         Fold::Closed,
     );
-    page.within_share(2, |page| labelled(page, "Command", &tool.arguments));
+    if command != tool.arguments.trim() {
+        page.within_share(2, |page| labelled(page, "Command", &tool.arguments));
+    }
     labelled(page, "Output", tool.output.as_deref().unwrap_or_default());
     if !tool.changed.is_empty() {
         page.paragraph("", &format!("Changed: {}", tool.changed.join(", ")));
