@@ -85,6 +85,17 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
+pub(crate) fn begin_section(page: &mut HtmlWriter, section: PageSection) {
+    let PageSection { id, title } = section;
+    page.put(format_args!(
+        "<section aria-labelledby=\"{id}\"><h2 id=\"{id}\">{title}</h2>\n"
+    ));
+}
+
+pub(crate) fn end_section(page: &mut HtmlWriter) {
+    page.raw("</section>\n");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,15 +112,4 @@ mod tests {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
     }
-}
-
-pub(crate) fn begin_section(page: &mut HtmlWriter, section: PageSection) {
-    let PageSection { id, title } = section;
-    page.put(format_args!(
-        "<section aria-labelledby=\"{id}\"><h2 id=\"{id}\">{title}</h2>\n"
-    ));
-}
-
-pub(crate) fn end_section(page: &mut HtmlWriter) {
-    page.raw("</section>\n");
 }
