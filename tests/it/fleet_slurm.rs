@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::project::{ANTHROPIC_KEY, OPENAI_KEY, Project};
+use crate::support::project::{ANTHROPIC_KEY, BINARY, OPENAI_KEY, Project};
 use crate::support::reply;
 use crate::support::running::{Ran, Running, until};
 use crate::support::server::Server;
@@ -260,6 +260,27 @@ fn a_check_that_scancel_interrupts_does_not_count() {
     let result: Value = serde_json::from_str(&project.read(&result)).unwrap();
     assert_eq!(result["retry_count"], 0, "{result}");
     project.nothing_left();
+}
+
+#[test]
+fn a_task_that_cannot_start_is_given_up_with_what_was_printed() {
+    let Some(slurm) = Slurm::shared() else {
+        return;
+    };
+    let project = slurm.project();
+    templates(&project, 1, "true");
+    let program = project.outside("orchestrator");
+    fs::copy(BINARY, &program).unwrap();
+    let line = run_with(&["--sbatch=--begin=now+1", "--json"]);
+    let command = project.command(program.to_str().unwrap(), &line);
+    let mut driver = Running::start(command, project.root());
+    driver.until("the task is queued", || queued(&slurm, &project).len() == 1);
+    fs::remove_file(&program).unwrap();
+    let ran = driver.wait().exits(1).says("lost (2 of 3 in a row)");
+    let entry = &object(&ran)["entries"][0];
+    assert_eq!(entry["reason"], "lost", "{}", ran.transcript());
+    let message = entry["message"].as_str().unwrap();
+    assert!(message.contains("orchestrator: not found"), "{message}");
 }
 
 #[test]

@@ -17,6 +17,10 @@ use crate::support::slurm::{Machines, Slurm};
 /// What an answer of the scripted model costs: 100 tokens in and 20 out.
 const ANSWER_USD: f64 = 0.0004;
 
+/// In what time Slurm notices that tasks have ended whose end a killed controller has forgotten; until then they keep
+/// their cpus. It takes half a minute here.
+const SLURM_NOTICES: Duration = Duration::from_secs(180);
+
 /// Specs `m00`, `m01`, ... that ask a model once.
 fn models(project: &Project, count: usize) {
     for number in 0..count {
@@ -48,7 +52,8 @@ fn requests_per_spec(server: &Server) -> BTreeMap<String, u64> {
 /// Waits until so many entries have a result, and meanwhile resumes machines that Slurm has taken out.
 fn until_results(driver: &mut Running, slurm: &Slurm, project: &Project, count: usize) {
     let mut resumed = Instant::now();
-    driver.until(&format!("{count} entries have a result"), || {
+    let what = format!("{count} entries have a result");
+    driver.until_within(SLURM_NOTICES, &what, || {
         if Duration::from_secs(1) < resumed.elapsed() {
             slurm.resume_machines();
             resumed = Instant::now();

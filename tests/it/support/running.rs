@@ -77,9 +77,19 @@ impl Running {
     }
 
     /// Waits until the condition holds; fails with the whole output if the process ends first.
-    pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
+    pub(crate) fn until(&mut self, what: &str, condition: impl FnMut() -> bool) {
+        self.until_within(DEADLINE, what, condition);
+    }
+
+    /// The same with another deadline.
+    pub(crate) fn until_within(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        mut condition: impl FnMut() -> bool,
+    ) {
         let mut ended = None;
-        let held = holds_within(DEADLINE, || {
+        let held = holds_within(limit, || {
             condition() || {
                 ended = self.child.try_wait().unwrap();
                 ended.is_some()

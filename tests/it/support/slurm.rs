@@ -169,22 +169,31 @@ impl Slurm {
 
     pub(crate) fn start_machine(&self, name: &str) {
         let folder = self.folder.path().display();
-        let command = self.machine_command(name).join(" ");
+        let words = self.machine_command(name);
+        let words: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let command = words.join(" ");
         self.execute(&format!("exec {command} >> {folder}/{name}.out 2>&1"));
     }
 
     fn machine_command(&self, name: &str) -> Vec<String> {
-        let namespace: &[&str] = match self.machines {
-            Machines::Whole => &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"],
-            Machines::Daemons => &[],
-        };
-        let configuration = self.configuration();
-        let daemon = ["slurmd", "-D", "-f", &configuration, "-N", name];
-        [namespace, &daemon]
-            .concat()
-            .iter()
-            .map(|&word| word.to_owned())
-            .collect()
+        let daemon = format!("slurmd -D -f {} -N {name}", self.configuration());
+        let isolated = [
+            "unshare",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "sh",
+            "-c",
+        ];
+        match self.machines {
+            // The shell reaps what slurmd leaves to it.
+            Machines::Whole => {
+                let shell = isolated.iter().map(|&word| word.to_owned());
+                shell.chain([format!("{daemon}; :")]).collect()
+            }
+            Machines::Daemons => daemon.split(' ').map(str::to_owned).collect(),
+        }
     }
 
     /// Resumes machines that are drained or down, as an administrator does.
