@@ -191,11 +191,14 @@ impl<'a> Driver<'a> {
                 }
             };
             self.unknown = None;
+            // After the queue: `fleet cancel` notes what it stops before it does.
+            let cancelled = self.settings.folder.cancelled()?;
+            let cancelled_before = std::mem::replace(&mut self.cancelled, cancelled);
             self.read_results(&mut queue)?;
             if std::mem::take(&mut is_first) {
                 self.ended_before = self.progress(&queue, &LedgerState::default()).ended;
             }
-            self.obey_cancellations(&queue)?;
+            self.obey_cancellations(&queue, &cancelled_before);
             self.withdraw_from_closed_providers(&queue);
             let next = self.start_ready(&mut queue)?;
             let ledger = self.ledger.read()?;
@@ -419,25 +422,24 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Stops the tasks that `fleet cancel` names.
-    fn obey_cancellations(&mut self, queue: &EngineQueue) -> Result<()> {
-        let cancelled = self.settings.folder.cancelled()?;
-        let is_new = |name: &String| cancelled.contains(name) && !self.cancelled.contains(name);
+    /// Stops the tasks that `fleet cancel` has named since the last time.
+    fn obey_cancellations(&mut self, queue: &EngineQueue, before: &BTreeSet<String>) {
         let mut stopped = Vec::new();
         for tracked in &mut self.entries {
             let name = &tracked.entry.entry.name;
-            if is_new(name) && queue.tasks.contains_key(&tracked.entry.index) {
+            if !self.cancelled.contains(name) {
+                continue;
+            }
+            if !before.contains(name) && queue.tasks.contains_key(&tracked.entry.index) {
                 stopped.push(tracked.task());
             }
-            if cancelled.contains(name) && tracked.standing == Standing::Waiting {
+            if tracked.standing == Standing::Waiting {
                 tracked.standing = Standing::Left;
             }
         }
         if !stopped.is_empty() {
             self.engine.stop(&stopped);
         }
-        self.cancelled = cancelled;
-        Ok(())
     }
 
     /// Takes queued tasks back whose provider does not answer.

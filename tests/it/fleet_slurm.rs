@@ -168,8 +168,15 @@ fn resources_and_further_arguments_reach_sbatch_and_tasks_that_the_user_holds_wa
     // The second one begins after the first has been dealt with.
     until_readings(&mut driver, &project, 2);
     assert_eq!(queued(&slurm, &project).len(), 2);
+    // When the driver reads the queue again, the tasks are gone.
+    let children = format!("/proc/{0}/task/{0}/children", driver.id());
+    driver.until("it waits", || {
+        fs::read_to_string(&children).unwrap().is_empty()
+    });
+    driver.signal(Signal::STOP);
     let cancelled = project.run(&["fleet", "cancel", "fleet"]).exits(0);
     assert_eq!(cancelled.stdout, "cancelled 2 entries\n");
+    driver.signal(Signal::CONT);
     let ran = driver.wait().exits(4);
     assert!(!ran.stderr.contains("lost"), "{}", ran.transcript());
     assert_eq!(queued(&slurm, &project), [""; 0]);
