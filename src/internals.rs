@@ -80,6 +80,20 @@ pub mod process {
     }
 }
 
+pub mod report {
+    use crate::report::foreign::ForeignText;
+    use crate::report::log_fold::report_of_log;
+    use crate::report::{junit_xml, markdown, page};
+    use crate::secrets::Secrets;
+
+    /// A log as HTML, Markdown and JUnit; `None` if it has no line of a run.
+    pub fn render(log: &[u8]) -> Option<[String; 3]> {
+        let secrets = Secrets::default();
+        let report = report_of_log(log, &ForeignText::new(&secrets)).ok()?;
+        Some([page(&report), markdown(&report), junit_xml(&report)])
+    }
+}
+
 pub mod secrets {
     pub use crate::secrets::Secrets;
 }

@@ -73,8 +73,8 @@ impl Exchanges {
                 if let Some(answer) = answer {
                     exchange.answered = Some(foreign.block(&answer_text(answer), ANSWERED));
                     let tokens = |name: &str| answer["usage"][name].as_u64().unwrap_or_default();
-                    exchange.input_tokens =
-                        tokens("input") + tokens("cache_write") + tokens("cache_read");
+                    let input = ["input", "cache_write", "cache_read"].map(tokens);
+                    exchange.input_tokens = input.into_iter().fold(0, u64::saturating_add);
                     exchange.output_tokens = tokens("output");
                 }
             }

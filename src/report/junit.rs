@@ -113,8 +113,10 @@ fn check_suite(check: &ReportCheck, attempt: &ReportAttempt) -> SuiteXml {
         suite.add(&check.name, name, (0, ""));
     }
     add_check_itself(&mut suite, check);
-    let counted = tests.passed + tests.failed + tests.skipped;
-    suite.tests = counted.max(suite.failures + suite.errors).max(1);
+    let counted = [tests.passed, tests.failed, tests.skipped];
+    let counted = counted.into_iter().fold(0, u32::saturating_add);
+    let problems = suite.failures.saturating_add(suite.errors);
+    suite.tests = counted.max(problems).max(1);
     suite
 }
 

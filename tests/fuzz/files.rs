@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use orchestrator::internals::build::{BuildLog, answer_format, missing_transitions, parse_spec};
 use orchestrator::internals::conversation::{Budget, LogState, Projection, Replay, UsageLog};
 use orchestrator::internals::events::{Charge, ConversationScope, Event};
+use orchestrator::internals::report::render;
 use orchestrator::internals::secrets::Secrets;
 use orchestrator::internals::state::{Journal, JournalRepair, ParsedState, Phase, RunState};
 use orchestrator::internals::workflow::WorkflowLog;
@@ -90,6 +91,39 @@ fn spec_json() {
 #[test]
 fn spec_markdown() {
     spec("spec_markdown", "spec.md");
+}
+
+/// A report of any log is whole, below its size, and has no markup of others.
+#[test]
+fn report() {
+    let words = [
+        "\"event\":\"",
+        "StateStarted",
+        "ScriptOutput",
+        "TransitionOccurred",
+        "AgentFailed",
+        "SnapshotKept",
+        "null",
+        "18446744073709551615",
+        "4294967295",
+        "-1",
+        "2026-11-18T20:06:46.123Z",
+        "<script>",
+        "\\u0000",
+        "\\u202e",
+        "]]>",
+        "\n",
+    ];
+    fuzz("report", &words, |bytes| {
+        let Some([page, _, junit]) = render(bytes) else {
+            return;
+        };
+        assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</body>\n</html>\n"));
+        assert!(page.len() < 5_000_000 && !page.contains("<script"));
+        assert!(!junit.contains("<script") && !junit.contains("]]>"));
+        let is_xml = |letter: char| !letter.is_control() || letter == '\n' || letter == '\t';
+        assert!(junit.chars().all(is_xml));
+    });
 }
 
 /// Uses the recorded usage as a run does.

@@ -297,6 +297,13 @@ fn each_outcome_says_why_and_how_to_go_on() {
             ],
         ),
         (
+            "running",
+            [
+                "The log ends within PATCHING of attempt 2",
+                "orchestrator watch",
+            ],
+        ),
+        (
             "killed",
             [
                 "The log ends within PATCHING of attempt 2",

@@ -155,19 +155,22 @@ fn paused_and_resumed() -> Vec<ReportedRun> {
     vec![paused, report("resumed", &project, None)]
 }
 
-/// A run that is interrupted while a model answers, and one that is killed.
+/// A run that is under way and is then interrupted, and one that is killed.
 fn stopped() -> Vec<ReportedRun> {
-    let cases = [("interrupted", Signal::INT), ("killed", Signal::KILL)];
-    let runs = cases.map(|(name, signal)| {
+    let mut reports = Vec::new();
+    for (name, signal) in [("interrupted", Signal::INT), ("killed", Signal::KILL)] {
         let server = Server::start([reply::answer("41"), reply::answer("42").held()]);
         let project = Project::with(answer_spec(), &server);
         let running = project.start(RUN);
         server.wait_for(2);
+        if name == "interrupted" {
+            reports.push(report("running", &project, None));
+        }
         running.signal(signal);
         running.wait();
-        report(name, &project, None)
-    });
-    runs.into()
+        reports.push(report(name, &project, None));
+    }
+    reports
 }
 
 fn agent() -> Vec<ReportedRun> {
