@@ -228,9 +228,23 @@ impl<'a> ReportFold<'a> {
             false => self.report.updated_at.clone(),
         };
         if let Some(start) = self.process_start.take() {
-            self.report.duration_ms += milliseconds(&start, &end).unwrap_or_default();
+            let worked = milliseconds(&start, &end).unwrap_or_default();
+            self.report.duration_ms = self.report.duration_ms.saturating_add(worked);
         }
-        self.open.clear();
+        let open = std::mem::take(&mut self.open).into_values();
+        let open = open.filter_map(|index| self.report.phases.get(index));
+        let elapsed: u64 = open
+            .filter_map(|span| milliseconds(&span.started_at, &end))
+            .sum();
+        self.add_time(elapsed);
+    }
+
+    /// Adds the time of a phase to its attempt.
+    fn add_time(&mut self, milliseconds: u64) {
+        if !self.report.is_workflow() && self.phase.is_some_and(|phase| phase != Phase::Init) {
+            let attempt = self.current_attempt();
+            attempt.duration_ms = attempt.duration_ms.saturating_add(milliseconds);
+        }
     }
 
     fn end(&mut self, at: &str, outcome: ReportOutcome, reason: &str, message: &str) {
@@ -307,10 +321,9 @@ impl<'a> ReportFold<'a> {
             // The cost of its answers is there already; null if the price is unknown.
             add_to(&mut span.cost_usd, cost_usd.map(|_| 0.0));
         }
+        self.add_time(duration_ms);
         if !self.report.is_workflow() && self.phase.is_some_and(|phase| phase != Phase::Init) {
-            let attempt = self.current_attempt();
-            attempt.duration_ms = attempt.duration_ms.saturating_add(duration_ms);
-            add_to(&mut attempt.cost_usd, cost_usd.map(|_| 0.0));
+            add_to(&mut self.current_attempt().cost_usd, cost_usd.map(|_| 0.0));
         }
     }
 
@@ -492,6 +505,7 @@ impl<'a> ReportFold<'a> {
         if self.report.outcome == ReportOutcome::Unfinished {
             self.end_process(&at);
         }
+        self.usage.end_process();
         let (exchanges, left_out) = self.exchanges.finish();
         let mut report = self.report;
         report.usage = self.usage.totals(self.price_is_known);

@@ -104,6 +104,23 @@ fn junit_of_a_run_without_checks_has_its_outcome() {
 }
 
 #[test]
+fn a_request_without_a_known_end_may_have_cost_something() {
+    for name in ["killed", "running"] {
+        let report = &reported(name).json;
+        let lost = report["usage"]["lost_usd"].as_f64();
+        assert!(
+            lost.is_some_and(|lost| 0.0 < lost),
+            "{name}: {}",
+            report["usage"]
+        );
+        let time = &report["attempts"][1]["duration_ms"];
+        assert!(time.is_u64(), "{name}: {time}");
+    }
+    let success = &reported("success").json["usage"];
+    assert_eq!(success["lost_usd"], 0.0);
+}
+
+#[test]
 fn a_state_that_failed_has_an_end() {
     let phases = reported("workflow_failed").json["phases"].as_array();
     let failed = phases

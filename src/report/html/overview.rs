@@ -82,7 +82,7 @@ fn cost(report: &RunReport) -> String {
         None => "unknown, since the price of the model is".to_owned(),
     };
     if let Some(lost) = usage.lost_usd.filter(|lost| *lost > 0.0) {
-        cost += &format!(", and up to {lost:.4} USD for requests that broke off");
+        cost += &format!(", and up to {lost:.4} USD for requests without a known end");
     }
     cost
 }
