@@ -38,7 +38,7 @@ fn two_tasks_of_one_entry_ask_once() {
     let root = format!("fleet/roots/{}", name_of(&project, "a"));
     let lock = project.read(&format!("{root}/.orchestrator.lock"));
     assert!(lock.contains(&format!("pid {} on ", first.id())), "{lock}");
-    // One that does not wait says who works there.
+    // One that does not wait names the process that works there.
     let ran = project.run(&["fleet", "task", "fleet", "0", "--wait-lock", "0"]);
     ran.exits(75)
         .says("is in use")
