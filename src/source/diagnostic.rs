@@ -22,6 +22,8 @@ pub(crate) struct Diagnostic {
     pub(crate) span: Range<usize>,
     pub(crate) message: String,
     pub(crate) help: Option<String>,
+    /// The value to write; `help` then says why.
+    pub(crate) instead: Option<String>,
 }
 
 impl Diagnostic {
@@ -30,6 +32,7 @@ impl Diagnostic {
             span,
             message: message.into(),
             help: None,
+            instead: None,
         }
     }
 
@@ -37,6 +40,23 @@ impl Diagnostic {
         Diagnostic {
             help: Some(help.into()),
             ..self
+        }
+    }
+
+    /// Adds the value to write.
+    pub(crate) fn with_instead(self, value: impl Into<String>) -> Diagnostic {
+        Diagnostic {
+            instead: Some(value.into()),
+            ..self
+        }
+    }
+
+    /// The help with the value to write.
+    pub(crate) fn help_text(&self) -> Option<String> {
+        match (&self.help, &self.instead) {
+            (Some(help), Some(value)) => Some(format!("{help}: `{value}`")),
+            (None, Some(value)) => Some(format!("write `{value}`")),
+            (help, None) => help.clone(),
         }
     }
 }
@@ -76,10 +96,8 @@ impl SourceFile {
             .line_start(self.line(start))
             .path(None::<&str>)
             .annotation(AnnotationKind::Primary.span(before.len()..before.len() + marked.len()));
-        let help = mistake
-            .help
-            .as_ref()
-            .map(|help| Level::HELP.message(escape(help)));
+        let help = mistake.help_text();
+        let help = help.map(|help| Level::HELP.message(escape(&help)));
         let title = format!("{}: {}", self.head(start), escape(&mistake.message));
         let report = Level::ERROR
             .no_name()

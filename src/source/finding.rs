@@ -64,7 +64,7 @@ impl Finding {
             level,
             code,
             message: escape(&diagnostic.message),
-            help: diagnostic.help.as_deref().map(escape),
+            help: diagnostic.help_text().as_deref().map(escape),
             rendered: source.render(diagnostic),
         }
     }

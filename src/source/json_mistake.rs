@@ -39,7 +39,39 @@ fn general_help(what: &str) -> &'static str {
     }
 }
 
+/// A character inside quotes that has to be written as an escape.
+fn control_character(text: &str, at: usize) -> Option<Diagnostic> {
+    let is_control = |(_, c): &(usize, char)| c.is_control();
+    let (start, found) = text[..at]
+        .char_indices()
+        .next_back()
+        .filter(is_control)
+        .or_else(|| {
+            text[at..]
+                .char_indices()
+                .next()
+                .filter(is_control)
+                .map(|(_, c)| (at, c))
+        })?;
+    let (message, help) = match found {
+        '\n' | '\r' => ("a new line inside quotes".to_owned(), "write `\\n` instead"),
+        '\t' => ("a tab inside quotes".to_owned(), "write `\\t` instead"),
+        other => (
+            format!(
+                "the invisible character U+{:04X} inside quotes",
+                u32::from(other)
+            ),
+            "remove it",
+        ),
+    };
+    let end = start + found.len_utf8();
+    Some(Diagnostic::new(start..end, message).with_help(help))
+}
+
 fn known_cause(text: &str, at: usize, what: &str) -> Option<Diagnostic> {
+    if what.starts_with("control character") {
+        return control_character(text, at);
+    }
     let mistake = |span: Range<usize>, message: &str, help: String| {
         Some(Diagnostic::new(span, message).with_help(help))
     };
@@ -121,9 +153,7 @@ fn unclosed(text: &str) -> Option<Diagnostic> {
     let marks = open_marks(text, text.len());
     let Some(open) = marks.quote.or(marks.brackets.last().copied()) else {
         let help = "write `{\"name\": \"…\", \"description\": \"…\"}`";
-        return Some(
-            Diagnostic::new(text.len()..text.len(), "EOF: the text is empty").with_help(help),
-        );
+        return Some(Diagnostic::new(text.len()..text.len(), "the file is empty").with_help(help));
     };
     let end = open + text[open..].lines().next().unwrap_or_default().len();
     let (message, closing) = match text.as_bytes()[open] {

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::diagnostic::Diagnostic;
+use super::yaml_mistake::quoted;
 use crate::text::shorten::cut_chars;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -75,14 +76,32 @@ impl Node {
                 Err(self.mistake("text with a NUL character"))
             }
             NodeValue::Text(text) => Ok(text),
-            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Integer(_) | NodeValue::Float(_)
-                if !self.spelled.is_empty() && !self.spelled.starts_with(':') =>
-            {
-                let help = format!("quotes make it text: \"{}\"", brief(&self.spelled));
-                Err(self.expected("text").with_help(help))
+            NodeValue::Bool(_) | NodeValue::Integer(_) | NodeValue::Float(_) => {
+                let value = format!("\"{}\"", brief(&self.spelled));
+                Err(self
+                    .expected("text")
+                    .with_help("quotes make it text")
+                    .with_instead(value))
             }
+            NodeValue::Map(entries) => Err(self.with_quotes_around(entries)),
             _ => Err(self.expected("text")),
         }
+    }
+
+    /// A text in a list that has a `: ` and is read as a mapping.
+    fn with_quotes_around(&self, entries: &[NodeEntry]) -> Diagnostic {
+        let mistake = self.expected("text");
+        let [NodeEntry { key, value, .. }] = entries else {
+            return mistake;
+        };
+        let value = match &value.value {
+            NodeValue::Text(text) => text.as_str(),
+            _ => value.spelled.as_str(),
+        };
+        let text = quoted(&brief(&format!("{key}: {value}")));
+        mistake
+            .with_help("quote text that has a `: `")
+            .with_instead(text)
     }
 
     /// Text with more than blanks.
@@ -96,15 +115,14 @@ impl Node {
     pub(crate) fn boolean(&self) -> Result<bool, Diagnostic> {
         match self.value {
             NodeValue::Bool(value) => Ok(value),
-            NodeValue::Text(ref text) => Err(match text.to_lowercase().as_str() {
-                "yes" | "on" | "y" | "true" => {
-                    self.expected("true or false").with_help("write `true`")
-                }
-                "no" | "off" | "n" | "false" => {
-                    self.expected("true or false").with_help("write `false`")
-                }
-                _ => self.expected("true or false"),
-            }),
+            NodeValue::Text(ref text) => {
+                let mistake = self.expected("true or false");
+                Err(match text.to_lowercase().as_str() {
+                    "yes" | "on" | "y" | "true" => mistake.with_instead("true"),
+                    "no" | "off" | "n" | "false" => mistake.with_instead("false"),
+                    _ => mistake,
+                })
+            }
             _ => Err(self.expected("true or false")),
         }
     }
@@ -125,12 +143,18 @@ impl Node {
     ) -> Result<T, Diagnostic> {
         let number = self.integer()?;
         match T::try_from(number) {
-            _ if number < least => {
-                Err(self.mistake(format!("must be at least {least}, found {number}")))
-            }
+            _ if number < least => Err(self.mistake(format!(
+                "must be at least {least}, found {}",
+                self.written()
+            ))),
             Ok(value) if number <= most => Ok(value),
-            _ => Err(self.mistake(format!("must be at most {most}, found {number}"))),
+            _ => Err(self.mistake(format!("must be at most {most}, found {}", self.written()))),
         }
+    }
+
+    /// A number as it is written.
+    pub(crate) fn written(&self) -> String {
+        brief(&self.spelled)
     }
 
     /// A finite number, integer or not.
@@ -166,6 +190,13 @@ impl Node {
         match &self.value {
             NodeValue::Map(entries) => Ok(entries),
             NodeValue::Text(text) => Err(with_colon(self.expected("a mapping of fields"), text)),
+            NodeValue::List(items) => {
+                let mistake = self.expected("a mapping of fields");
+                Err(match items.first().map(|item| &item.value) {
+                    Some(NodeValue::Map(entries)) => without_dash(mistake, entries),
+                    _ => mistake,
+                })
+            }
             _ => Err(self.expected("a mapping of fields")),
         }
     }
@@ -184,13 +215,15 @@ impl Node {
         Err(unknown_name(what, &self.span, word, &names))
     }
 
-    /// A number that is in quotes is written without them.
+    /// A number with something around it is written alone.
     fn without_quotes(&self, mistake: Diagnostic) -> Diagnostic {
-        match &self.value {
-            NodeValue::Text(text) if text.trim().parse::<f64>().is_ok_and(f64::is_finite) => {
-                mistake.with_help(format!("without quotes: {}", text.trim()))
-            }
-            _ => mistake,
+        let NodeValue::Text(text) = &self.value else {
+            return mistake;
+        };
+        match (number_in(text.trim()), bare_number(text)) {
+            (Some(number), _) => mistake.with_help("without quotes").with_instead(number),
+            (None, Some(number)) => mistake.with_help("the number alone").with_instead(number),
+            (None, None) => mistake,
         }
     }
 
@@ -222,6 +255,35 @@ impl NodeValue {
     }
 }
 
+/// The text if it is a number.
+fn number_in(text: &str) -> Option<&str> {
+    let is_number = text.parse::<f64>().is_ok_and(f64::is_finite);
+    is_number.then_some(text)
+}
+
+/// The number in a text such as `$5`, `5 USD`, `3,` or `“1”`.
+pub(crate) fn bare_number(text: &str) -> Option<&str> {
+    let text = text.trim_end_matches("USD").trim();
+    number_in(text.trim_matches(|c: char| "$€“”‘’\"',".contains(c) || c.is_whitespace()))
+}
+
+/// Fields that are written as the items of a list.
+fn without_dash(mistake: Diagnostic, entries: &[NodeEntry]) -> Diagnostic {
+    let Some(NodeEntry { key, value, .. }) = entries.first() else {
+        return mistake;
+    };
+    let value = match &value.value {
+        NodeValue::Text(text) => text.as_str(),
+        _ if value.spelled.is_empty() => "…",
+        _ => value.spelled.as_str(),
+    };
+    mistake.with_help(format!(
+        "fields, not a list: `{}: {}`",
+        brief(key),
+        brief(value)
+    ))
+}
+
 /// Says that a list item needs a blank after its dash.
 fn with_dash(mistake: Diagnostic, text: &str) -> Diagnostic {
     let item = text
@@ -238,13 +300,26 @@ fn with_dash(mistake: Diagnostic, text: &str) -> Diagnostic {
 fn with_colon(mistake: Diagnostic, text: &str) -> Diagnostic {
     match text.split_once(':') {
         Some((key, value)) if !key.contains(' ') && !value.is_empty() => {
+            // The lines below, which are part of this text, have a colon, too.
+            let words = value.split(' ').take_while(|word| !word.contains(':'));
+            let value = words.collect::<Vec<_>>().join(" ");
             mistake.with_help(format!(
                 "a blank after the colon: `{}: {}`",
                 brief(key),
-                brief(value)
+                brief(&value)
             ))
         }
-        _ => mistake,
+        _ => match text.split_once(" = ") {
+            Some((key, value)) if !key.contains(' ') => {
+                let value = value.split(' ').next().unwrap_or_default();
+                mistake.with_help(format!(
+                    "a colon instead of `=`: `{}: {}`",
+                    brief(key),
+                    brief(value)
+                ))
+            }
+            _ => mistake,
+        },
     }
 }
 
@@ -272,6 +347,16 @@ pub(crate) fn unknown_name(
             brief(value)
         ));
     }
+    if let Some(blank) = word.chars().find(|c| c.is_whitespace() && *c != ' ') {
+        let name = word.trim();
+        let message = format!(
+            "the blank U+{:04X} before `{}`",
+            u32::from(blank),
+            brief(name)
+        );
+        return Diagnostic::new(span.clone(), message)
+            .with_help(format!("indent with spaces: `  {}: …`", brief(name)));
+    }
     let guess = similar_name(word, allowed)
         .map_or(String::new(), |name| format!("did you mean `{name}`? "));
     Diagnostic::new(span.clone(), format!("unknown {what} `{}`", brief(word)))
@@ -285,10 +370,11 @@ pub(crate) fn brief(text: &str) -> String {
 
 /// The allowed name that a mistyped word most likely means: at most two edits away, fewer for short names.
 pub(crate) fn similar_name<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
-    let word: String = word.chars().take(40).collect();
+    let lower = |text: &str| -> String { text.to_lowercase().chars().take(40).collect() };
+    let word = lower(word);
     let distances = allowed
         .iter()
-        .map(|name| (strsim::osa_distance(&word, name), *name));
+        .map(|name| (strsim::osa_distance(&word, &lower(name)), *name));
     let similar = distances.filter(|(distance, name)| *distance <= 2.min(name.len() / 3));
     similar
         .min_by_key(|(distance, _)| *distance)
@@ -308,6 +394,7 @@ mod tests {
             ("discription", "description", true),
             ("colour", "copy", false),
             ("nme", "name", true),
+            ("NAME", "name", true),
             ("base", "name", false),
             ("x", "to", false),
             ("", "to", false),

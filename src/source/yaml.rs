@@ -11,13 +11,15 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{
-    DuplicateKeyPolicy, Location, MessageFormatter, Options, Spanned, UserMessageFormatter,
+    DuplicateKeyPolicy, Location, MessageFormatter, NonFiniteFloatPolicy, Options, Spanned,
+    UserMessageFormatter,
 };
 
 use super::diagnostic::Diagnostic;
 use super::json_mistake::json_mistake;
 use super::node::{Node, NodeEntry, NodeValue, brief};
-use super::yaml_mistake::{SyntaxMistake, explain};
+use super::yaml_layout::tabbed;
+use super::yaml_mistake::{SyntaxMistake, explain, unknown_tag};
 
 const MAX_DEPTH: usize = 32;
 const MAX_NODES: usize = 100_000;
@@ -73,6 +75,11 @@ pub(crate) fn parse_yaml(text: &str) -> ParsedText {
         };
         if let serde_yaml::Error::DuplicateMappingKey { .. } = error {
             parsed.take_duplicates(&readable, yaml_mistake(&readable, &error).diagnostic);
+            return parsed;
+        }
+        if let Some(tabbed) = tabbed(&readable, error_span(&readable, &error).start) {
+            parsed.mistakes.extend(tabbed.mistakes);
+            parsed.tree = read_tree(&tabbed.spaced, DuplicateKeyPolicy::LastWins).ok();
             return parsed;
         }
         let SyntaxMistake { diagnostic, repair } = yaml_mistake(&readable, &error);
@@ -134,9 +141,11 @@ fn duplicate_key(text: &str, key: &str, span: &Range<usize>, first: &Range<usize
     let line = |at: usize| memchr::memchr_iter(b'\n', &text.as_bytes()[..at]).count() + 1;
     let (key, above, own) = (brief(key), line(first.start), line(span.start));
     let message = format!("duplicate key `{key}`: it is on line {above} already");
-    Diagnostic::new(span.clone(), message).with_help(format!(
-        "keep one `{key}: …`, that of line {above} or of line {own}"
-    ))
+    let help = match above == own {
+        true => "remove one of them".to_owned(),
+        false => format!("keep one `{key}: …`, that of line {above} or of line {own}"),
+    };
+    Diagnostic::new(span.clone(), message).with_help(help)
 }
 
 /// Reads a JSON text.
@@ -160,25 +169,30 @@ fn options(policy: DuplicateKeyPolicy) -> Options {
         // Kept comments would be refused where there are more than 32 in a row.
         emit_comments: false,
         duplicate_keys: policy,
+        // Refused where they are used, with the name of the field.
+        non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
         strict_booleans: true,
         reject_unsupported_tags: true,
         with_snippet: false,
     }
 }
 
+/// What an error is about, in bytes.
+fn error_span(text: &str, error: &serde_yaml::Error) -> Range<usize> {
+    let Some(location) = error.location() else {
+        return 0..0;
+    };
+    bytes(location).unwrap_or_else(|| {
+        // Errors of syntax count characters.
+        let mut indices = text.char_indices().map(|(at, _)| at);
+        let at = usize::try_from(location.span().offset()).ok();
+        let at = at.and_then(|at| indices.nth(at)).unwrap_or(text.len());
+        at..at
+    })
+}
+
 fn yaml_mistake(text: &str, error: &serde_yaml::Error) -> SyntaxMistake {
-    let span = error
-        .location()
-        .map_or(0..0, |location| match bytes(location) {
-            Some(span) => span,
-            // Errors of syntax count characters.
-            None => {
-                let mut indices = text.char_indices().map(|(at, _)| at);
-                let at = usize::try_from(location.span().offset()).ok();
-                let at = at.and_then(|at| indices.nth(at)).unwrap_or(text.len());
-                at..at
-            }
-        });
+    let span = error_span(text, error);
     let message = UserMessageFormatter.format_message(error).into_owned();
     let plain = |message: String, help: &str| SyntaxMistake {
         diagnostic: Diagnostic::new(span.clone(), message).with_help(help),
@@ -189,9 +203,8 @@ fn yaml_mistake(text: &str, error: &serde_yaml::Error) -> SyntaxMistake {
             "a second document begins here, and a file has one".to_owned(),
             "remove the line `---` or `...` above, or what follows it",
         ),
-        serde_yaml::Error::UnsupportedTag { .. } => {
-            plain(message, "quote text that begins with `!`: `\"!…\"`")
-        }
+        serde_yaml::Error::UnsupportedTag { .. } => unknown_tag(text, span.start)
+            .unwrap_or_else(|| plain(message, "quote text that begins with `!`: `\"!…\"`")),
         serde_yaml::Error::Budget { .. } => plain(message, "make the file smaller"),
         _ => explain(text, span.start, message),
     }

@@ -2,13 +2,16 @@
 //!
 //! A parser says what it expected at the byte where it gave up. The cause is mostly something before: here the text
 //! around that byte is looked at, and the cause is shown with what to write instead. Where the cause is one value, it
-//! can be left out, so that the rest of the text is read as well.
+//! can be left out, so that the rest of the text is read as well. `yaml_layout.rs` knows the mistakes at the beginning of
+//! a line.
 
 use std::ops::Range;
 
 use super::diagnostic::Diagnostic;
 use super::node::brief;
-use super::yaml_scan::{OpenMarks, closing, indentation, line_start, open_marks};
+use super::yaml_scan::{
+    FilledLine, OpenMarks, closing, indentation, is_key_byte, line_at, line_start, open_marks,
+};
 
 /// A mistake of syntax, and how to read on.
 #[derive(Debug)]
@@ -50,11 +53,32 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-fn plain(diagnostic: Diagnostic, help: impl Into<String>) -> SyntaxMistake {
+pub(super) fn plain(diagnostic: Diagnostic, help: impl Into<String>) -> SyntaxMistake {
     SyntaxMistake {
         diagnostic: diagnostic.with_help(help),
         repair: None,
     }
+}
+
+/// A tag such as `!important`, which begins the value at or before a byte.
+pub(super) fn unknown_tag(text: &str, at: usize) -> Option<SyntaxMistake> {
+    let at = text.floor_char_boundary(at.min(text.len()));
+    let line = line_at(text, at);
+    // A tag may itself begin with several of them: `!!name`.
+    let before = &text[line.start..text.ceil_char_boundary(at + 1).min(line.end.max(at))];
+    let last = before.rfind('!')?;
+    let tag = line.start + before[..last].trim_end_matches('!').len();
+    let marks = open_marks(text, tag);
+    let value = SyntaxCause {
+        text,
+        at: tag,
+        line,
+        marks,
+    }
+    .plain_value(tag);
+    let help = format!("write `{}`", quoted(&brief(&text[value.clone()])));
+    let message = "text cannot begin with `!` unless it is in quotes: it means a type";
+    Some(in_value(value, message.to_owned(), help))
 }
 
 /// A mistake in one value, which is left out.
@@ -68,65 +92,22 @@ fn in_value(span: Range<usize>, message: String, help: String) -> SyntaxMistake 
     }
 }
 
-/// The line of a byte, without its end and blanks before it.
-fn line_at(text: &str, at: usize) -> Range<usize> {
-    let start = line_start(text.as_bytes(), at);
-    let line = text[start..].lines().next().unwrap_or_default();
-    start..start + line.trim_end().len()
-}
-
-/// A line of a text that has more than blanks and a comment.
-struct FilledLine<'a> {
-    number: usize,
-    start: usize,
-    text: &'a str,
-}
-
-impl<'a> FilledLine<'a> {
-    fn indent(&self) -> usize {
-        indentation(self.text.as_bytes())
-    }
-
-    /// Where its keys can begin: at its first character, and behind each dash.
-    fn columns(&self) -> Vec<usize> {
-        let mut columns = vec![self.indent()];
-        let mut rest = &self.text[self.indent()..];
-        while let Some(inner) = rest.strip_prefix("- ") {
-            let inner = inner.trim_start_matches(' ');
-            columns.push(self.text.len() - inner.len());
-            rest = inner;
-        }
-        columns
-    }
-
-    /// Key and value of `key:value`, which lacks a blank.
-    fn unspaced_field(&self) -> Option<(&'a str, &'a str)> {
-        let content = self.text.trim_start().trim_start_matches("- ").trim_end();
-        let (key, value) = content.split_once(':')?;
-        let is_key = !key.is_empty() && key.bytes().all(is_key_byte);
-        (is_key && !value.is_empty() && !value.starts_with([' ', '\t', '/']))
-            .then_some((key, value))
-    }
-}
-
-fn is_key_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
-}
-
-struct SyntaxCause<'a> {
-    text: &'a str,
-    at: usize,
-    line: Range<usize>,
-    marks: OpenMarks,
+/// What a parser gave up at: a byte, its line, and what is open there.
+pub(super) struct SyntaxCause<'a> {
+    pub text: &'a str,
+    pub at: usize,
+    pub line: Range<usize>,
+    pub marks: OpenMarks,
 }
 
 impl<'a> SyntaxCause<'a> {
     fn find(&self) -> Option<SyntaxMistake> {
-        self.tab()
-            .or_else(|| self.invisible_character())
+        self.invisible_character()
+            .or_else(|| self.unspaced_comment())
             .or_else(|| self.open_quote())
             .or_else(|| self.text_after_quote())
             .or_else(|| self.bracket())
+            .or_else(|| self.unspaced_dash())
             .or_else(|| self.unspaced_colon())
             .or_else(|| self.reserved_character())
             .or_else(|| self.block_header())
@@ -135,16 +116,16 @@ impl<'a> SyntaxCause<'a> {
             .or_else(|| self.indentation())
     }
 
-    fn line_text(&self) -> &'a str {
+    pub(super) fn line_text(&self) -> &'a str {
         &self.text[self.line.clone()]
     }
 
-    fn number(&self, at: usize) -> usize {
+    pub(super) fn number(&self, at: usize) -> usize {
         memchr::memchr_iter(b'\n', &self.text.as_bytes()[..at]).count() + 1
     }
 
     /// The lines above that have more than blanks and a comment, the nearest first.
-    fn lines_above(&self) -> impl Iterator<Item = FilledLine<'a>> {
+    pub(super) fn lines_above(&self) -> impl Iterator<Item = FilledLine<'a>> {
         let (text, mut end) = (self.text, self.line.start);
         let mut number = self.number(end);
         std::iter::from_fn(move || {
@@ -164,31 +145,6 @@ impl<'a> SyntaxCause<'a> {
         })
     }
 
-    /// Where the error is at a header of a block of text, its first line counts as well.
-    fn tab(&self) -> Option<SyntaxMistake> {
-        let next = self.text[self.line.end..]
-            .find('\n')
-            .map(|at| self.line.end + at + 1);
-        let is_header = self.text[self.at..].starts_with(['|', '>']);
-        let next = next
-            .filter(|_| is_header)
-            .map(|start| line_at(self.text, start));
-        [Some(self.line.clone()), next]
-            .into_iter()
-            .flatten()
-            .find_map(|line| {
-                let text = &self.text[line.clone()];
-                let content = text.trim_start_matches([' ', '\t']);
-                let blanks = &text[..text.len() - content.len()];
-                let first = blanks.find('\t')?;
-                let spaces = blanks.replace('\t', "  ");
-                let span = line.start + first..line.start + blanks.len();
-                let message = format!("line {} is indented with a tab", self.number(line.start));
-                let help = format!("indent with spaces: `{spaces}{}`", brief(content));
-                Some(plain(Diagnostic::new(span, message), help))
-            })
-    }
-
     fn invisible_character(&self) -> Option<SyntaxMistake> {
         let rest = self.text.get(self.at..self.line.end.max(self.at))?;
         let is_refused = |c: char| (c.is_control() && c != '\t') || c == '\u{feff}';
@@ -205,6 +161,17 @@ impl<'a> SyntaxCause<'a> {
         ))
     }
 
+    /// A `#` directly behind something: YAML has comments only behind a blank.
+    fn unspaced_comment(&self) -> Option<SyntaxMistake> {
+        let comment = self.text[self.at..self.line.end.max(self.at)].strip_prefix('#')?;
+        let is_behind = self.text[..self.at].ends_with(|c: char| !c.is_whitespace());
+        let diagnostic = Diagnostic::new(
+            self.at..self.line.end,
+            "there is no blank before this comment",
+        );
+        is_behind.then(|| plain(diagnostic, format!("write ` #{}`", brief(comment))))
+    }
+
     fn open_quote(&self) -> Option<SyntaxMistake> {
         let is_quote = self.text[self.at..].starts_with(['"', '\'']);
         let unclosed = || open_marks(self.text, self.text.len()).quote;
@@ -218,10 +185,16 @@ impl<'a> SyntaxCause<'a> {
         let quote = &self.text[open..=open];
         let line = line_at(self.text, open);
         let message = format!("the quote {quote} that opens here is not closed");
-        let written = brief(&self.text[open..line.end]);
+        let is_in_brackets = !open_marks(self.text, open).brackets.is_empty();
+        let rest = &self.text[open + 1..line.end];
+        let inner = match is_in_brackets {
+            true => rest.split([',', ']', '}']).next().unwrap_or(rest),
+            false => rest,
+        };
+        let written = brief(inner.trim_end());
         Some(plain(
             Diagnostic::new(open..line.end, message),
-            format!("close it: `{written}{quote}`"),
+            format!("close it: `{quote}{written}{quote}`"),
         ))
     }
 
@@ -255,7 +228,9 @@ impl<'a> SyntaxCause<'a> {
         }
         let whole = quoted_text.start..self.line.end;
         let quote = &self.text[quoted_text.start..=quoted_text.start];
-        let inner = self.text[whole.clone()].trim_matches(['"', '\'']);
+        let written = &self.text[whole.clone()];
+        // Either quotes around the whole text, or quotes that belong to it.
+        let inner = written[1..].strip_suffix(quote).unwrap_or(written);
         Some(in_value(
             whole,
             format!("there is text behind the closing quote {quote}"),
@@ -311,44 +286,11 @@ impl<'a> SyntaxCause<'a> {
         ))
     }
 
-    /// `key:value` on this line or the one above.
-    fn unspaced_colon(&self) -> Option<SyntaxMistake> {
-        if !self.marks.brackets.is_empty() {
-            return None;
-        }
-        let own = FilledLine {
-            number: self.number(self.line.start),
-            start: self.line.start,
-            text: self.line_text(),
-        };
-        let lines = [Some(own), self.lines_above().next()];
-        let (line, (key, value)) = lines
-            .into_iter()
-            .flatten()
-            .find_map(|line| line.unspaced_field().map(|field| (line, field)))?;
-        let start = line.start + line.text.find(key)?;
-        let span = start..start + key.len() + 1 + value.len();
-        let after_colon = value.chars().next().map_or(0, char::len_utf8);
-        let blanks = " ".repeat(after_colon);
-        let repaired = format!("{key}:{blanks}{}", "x".repeat(value.len() - after_colon));
-        let diagnostic = Diagnostic::new(
-            span.clone(),
-            format!("there is no blank after the colon of `{}`", brief(key)),
-        );
-        Some(SyntaxMistake {
-            diagnostic: diagnostic.with_help(format!("write `{}: {}`", brief(key), brief(value))),
-            repair: Some(TextRepair {
-                span,
-                text: repaired,
-            }),
-        })
-    }
-
     /// A character that cannot begin a plain text.
     fn reserved_character(&self) -> Option<SyntaxMistake> {
         let directive = self.text.starts_with('%').then_some(0);
         let reserved = self.text[self.at..]
-            .starts_with(['@', '`', '%', '*'])
+            .starts_with(['@', '`', '%', '*', '&'])
             .then_some(self.at);
         let at = reserved.or(directive)?;
         let value = self.plain_value(at);
@@ -425,166 +367,5 @@ impl<'a> SyntaxCause<'a> {
                 brief(key.trim())
             ),
         ))
-    }
-
-    /// A line, this one or the one above, that has no colon where others have a key.
-    fn missing_colon(&self) -> Option<SyntaxMistake> {
-        let is_colon = self.text[self.at..].starts_with(':');
-        let (start, content) = match is_colon {
-            true => self
-                .lines_above()
-                .next()
-                .map(|line| (line.start + line.indent(), line.text.trim()))?,
-            false => (self.at, &self.text[self.at..self.line.end]),
-        };
-        let is_whole_line = self.text[..start].ends_with([' ', '\n']) || start == 0;
-        if content.contains(':') || content.starts_with('-') || !is_whole_line || content.is_empty()
-        {
-            return None;
-        }
-        if let Some(mistake) = self.below_block(content).filter(|_| !is_colon) {
-            return Some(mistake);
-        }
-        let message = "this is neither `key: value` nor an item `- value`";
-        let help = match content.split_once(' ') {
-            Some((key, value)) if key.bytes().all(is_key_byte) => {
-                format!("write `{key}: {}`", brief(value.trim()))
-            }
-            _ => "write `key: value`, or indent it as part of the text above".to_owned(),
-        };
-        Some(plain(
-            Diagnostic::new(start..start + content.len(), message),
-            help,
-        ))
-    }
-
-    /// A line that is indented less than the block of text above, to which it seems to belong.
-    fn below_block(&self, content: &str) -> Option<SyntaxMistake> {
-        let header = self.marks.last_block?;
-        let above = self.lines_above().next()?;
-        let first = self.text[header..].lines().nth(1)?;
-        let header_line = line_at(self.text, header);
-        let is_directly_above = above.start <= header
-            || !self
-                .lines_above()
-                .take_while(|line| header < line.start)
-                .any(|line| {
-                    line.indent() <= indentation(&self.text.as_bytes()[header_line.start..])
-                });
-        if !is_directly_above {
-            return None;
-        }
-        let indent = indentation(&self.text.as_bytes()[self.line.start..]);
-        let expected = match self.line.start <= header_line.end + 2 {
-            true => indentation(&self.text.as_bytes()[header_line.start..]) + 2,
-            false => indentation(first.as_bytes()),
-        };
-        let number = self.number(self.line.start);
-        let message = format!(
-            "line {number} is indented by {indent} {}, too little for the text that begins below line {}",
-            spaces(indent),
-            self.number(header)
-        );
-        let help = format!(
-            "indent it by {expected} {}: `{}{}`",
-            spaces(expected),
-            " ".repeat(expected),
-            brief(content)
-        );
-        Some(plain(
-            Diagnostic::new(self.line.start + indent..self.line.end, message),
-            help,
-        ))
-    }
-
-    /// A line whose indentation is that of no line above.
-    fn indentation(&self) -> Option<SyntaxMistake> {
-        let text = self.line_text();
-        let indent = indentation(text.as_bytes());
-        let content = &text[indent..];
-        if let Some(item) = content
-            .strip_prefix("- ")
-            .filter(|_| self.is_among_fields(indent))
-        {
-            let span = self.line.start + indent..self.line.end;
-            let diagnostic = Diagnostic::new(span, "a list item among fields");
-            return Some(plain(
-                diagnostic,
-                format!("without the dash: `{}{}`", " ".repeat(indent), brief(item)),
-            ));
-        }
-        if let Some(mistake) = self.below_block(content).filter(|_| self.is_below_block()) {
-            return Some(mistake);
-        }
-        let (line, column) = self.nearest_column(indent, content.starts_with("- "))?;
-        if column == indent {
-            return None;
-        }
-        let number = self.number(self.line.start);
-        let message = match line.indent() == indent {
-            true => format!(
-                "line {number} is indented like the list item of line {}, and is not an item",
-                line.number
-            ),
-            false => format!(
-                "line {number} is indented by {indent} {}, what it belongs to in line {} by {column}",
-                spaces(indent),
-                line.number
-            ),
-        };
-        let written = format!("{}{}", " ".repeat(column), brief(content));
-        let diagnostic = Diagnostic::new(self.line.start + indent..self.line.end, message);
-        Some(plain(
-            diagnostic,
-            format!("indent it by {column} {}: `{written}`", spaces(column)),
-        ))
-    }
-
-    fn is_below_block(&self) -> bool {
-        let last = self.lines_above().next();
-        let header = self.marks.last_block.zip(last);
-        header.is_some_and(|(header, last)| {
-            let line = line_at(self.text, header);
-            let outer = indentation(&self.text.as_bytes()[line.start..]);
-            let own = indentation(self.line_text().as_bytes());
-            line.start <= last.start && outer < own && outer < last.indent()
-        })
-    }
-
-    /// Whether the nearest line above with the same indentation is a field.
-    fn is_among_fields(&self, indent: usize) -> bool {
-        let above = self.lines_above().find(|line| line.indent() <= indent);
-        above.is_some_and(|line| line.indent() == indent && !line.text[indent..].starts_with('-'))
-    }
-
-    /// The column nearest to an indentation at which a line above has an item, or else a field.
-    fn nearest_column(&self, indent: usize, is_item: bool) -> Option<(FilledLine<'a>, usize)> {
-        let mut nearest: Option<(FilledLine<'a>, usize)> = None;
-        let mut outermost = usize::MAX;
-        for line in self.lines_above().filter(|line| !line.text.is_empty()) {
-            if outermost <= line.indent() {
-                continue;
-            }
-            outermost = line.indent();
-            let column = match is_item {
-                true => line.indent(),
-                false => line.columns().pop().unwrap_or_default(),
-            };
-            let known = nearest.as_ref().map(|(_, known)| known.abs_diff(indent));
-            if known.is_none_or(|known| column.abs_diff(indent) < known) {
-                nearest = Some((line, column));
-            }
-            if outermost == 0 {
-                break;
-            }
-        }
-        nearest
-    }
-}
-
-fn spaces(count: usize) -> &'static str {
-    match count {
-        1 => "space",
-        _ => "spaces",
     }
 }

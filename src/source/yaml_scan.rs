@@ -1,5 +1,5 @@
-//! A rough scan of YAML or JSON text: which quotes and brackets are open at a byte. It is used after a parser refused the
-//! text, to say where something began.
+//! A rough scan of YAML or JSON text: which quotes and brackets are open at a byte, and its lines. It is used after a parser
+//! refused the text, to say where something began.
 
 use std::ops::Range;
 
@@ -12,10 +12,17 @@ pub(super) struct OpenMarks {
     pub brackets: Vec<usize>,
     /// The quoted text that ended last, with its quotes.
     pub last_quoted: Option<Range<usize>>,
-    /// The header (`|` or `>`) of the block of text that ended last, or that the byte is in.
-    pub last_block: Option<usize>,
+    /// The blocks of text, from their header (`|` or `>`) on; the byte may be in the last one.
+    pub blocks: Vec<Range<usize>>,
     /// A closing bracket that does not belong to the last opened one, with that one.
     pub mismatch: Option<(usize, usize)>,
+}
+
+impl OpenMarks {
+    /// The header of the block of text that ended last, or that the byte is in.
+    pub(super) fn last_block(&self) -> Option<usize> {
+        self.blocks.last().map(|block| block.start)
+    }
 }
 
 /// Scans a text up to a byte.
@@ -96,7 +103,7 @@ impl MarkScan<'_> {
 
     /// Skips a block of text: its lines are empty or indented more than the line of its header.
     fn block(&mut self) {
-        self.marks.last_block = Some(self.at);
+        let header = self.at;
         let line = line_start(self.bytes, self.at);
         let outer = indentation(&self.bytes[line..]);
         self.skip_line();
@@ -105,11 +112,12 @@ impl MarkScan<'_> {
             let indent = indentation(rest);
             let is_empty = matches!(rest.get(indent), None | Some(b'\n' | b'\r'));
             if !is_empty && indent <= outer {
-                return;
+                break;
             }
             self.at += 1;
             self.skip_line();
         }
+        self.marks.blocks.push(header..self.at);
     }
 
     /// Goes to the end of the line, before its newline.
@@ -145,6 +153,52 @@ pub(super) fn indentation(line: &[u8]) -> usize {
 /// Where the line of a byte begins.
 pub(super) fn line_start(text: &[u8], at: usize) -> usize {
     memchr::memrchr(b'\n', &text[..at]).map_or(0, |newline| newline + 1)
+}
+
+/// The line of a byte, without its end and blanks before it.
+pub(super) fn line_at(text: &str, at: usize) -> Range<usize> {
+    let start = line_start(text.as_bytes(), at);
+    let line = text[start..].lines().next().unwrap_or_default();
+    start..start + line.trim_end().len()
+}
+
+/// A line of a text that has more than blanks and a comment.
+pub(super) struct FilledLine<'a> {
+    pub number: usize,
+    pub start: usize,
+    pub text: &'a str,
+}
+
+impl<'a> FilledLine<'a> {
+    pub(super) fn indent(&self) -> usize {
+        indentation(self.text.as_bytes())
+    }
+
+    /// Where its keys can begin: at its first character, and behind each dash.
+    pub(super) fn columns(&self) -> Vec<usize> {
+        let mut columns = vec![self.indent()];
+        let mut rest = &self.text[self.indent()..];
+        while let Some(inner) = rest.strip_prefix("- ") {
+            let inner = inner.trim_start_matches(' ');
+            columns.push(self.text.len() - inner.len());
+            rest = inner;
+        }
+        columns
+    }
+
+    /// Key and value of `key:value`, which lacks a blank.
+    pub(super) fn unspaced_field(&self) -> Option<(&'a str, &'a str)> {
+        let content = self.text.trim_start().trim_start_matches("- ").trim_end();
+        let (key, value) = content.split_once(':')?;
+        let is_key = !key.is_empty() && key.bytes().all(is_key_byte);
+        (is_key && !value.is_empty() && !value.starts_with([' ', '\t', '/']))
+            .then_some((key, value))
+    }
+}
+
+/// Whether a byte can be in a key that needs no quotes.
+pub(super) fn is_key_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
 #[cfg(test)]

@@ -313,7 +313,11 @@ fn example(key: &str) -> Option<String> {
 fn in_key(key: &str, mistake: Diagnostic) -> Diagnostic {
     Diagnostic {
         message: format!("`{key}`: {}", mistake.message),
-        help: mistake.help.or_else(|| example(key)),
+        help: match &mistake.instead {
+            None => mistake.help.or_else(|| example(key)),
+            Some(_) => mistake.help,
+        },
+        instead: mistake.instead.map(|value| format!("{key}: {value}")),
         ..mistake
     }
 }
@@ -498,7 +502,10 @@ mod tests {
             "allowed_transitions: {tag: goto, target: B}",
             "2 error front-matter",
         );
-        check("allowed_transitions:\n\t- x", "3 error front-matter");
+        check(
+            "allowed_transitions:\n\t- x",
+            "3 error front-matter, 3 error front-matter",
+        );
         check(
             "model: 1\ntimeout: x\nfoo: 1",
             "4 warning unknown-key, 2 error front-matter, 3 error front-matter",

@@ -208,10 +208,17 @@ impl Validator<'_> {
         };
         let is_shell = |c: char| c.is_whitespace() || SHELL_OPERATORS.contains(c);
         if program.nonempty_text()?.contains(is_shell) {
-            let name = brief(program.text()?);
-            return Err(program
-                .mistake(format!("\"{name}\" cannot be the name of a program"))
-                .with_help(SHELL_HELP));
+            let line = program.text()?;
+            let mistake = program.mistake(format!(
+                "\"{}\" cannot be the name of a program",
+                brief(line)
+            ));
+            return Err(match items {
+                [_] => {
+                    mistake.with_help(format!("one item for each word: `{}`", command_list(line)))
+                }
+                _ => mistake.with_help(SHELL_HELP),
+            });
         }
         Ok(self.each(items, |item| Ok(item.text()?.to_owned())))
     }
@@ -243,7 +250,10 @@ impl Validator<'_> {
 /// The list of words of a command that is written as one text.
 fn command_help(node: &Node) -> String {
     match &node.value {
-        NodeValue::Text(line) => format!("a list, not a shell line: `{}`", command_list(line)),
+        NodeValue::Text(line) => format!(
+            "a list of words, not a shell line: `{}`",
+            command_list(line)
+        ),
         _ => SHELL_HELP.to_owned(),
     }
 }
@@ -263,17 +273,21 @@ fn checks_help(node: &Node) -> Option<String> {
     };
     let first = entries.first()?;
     let help = match FIELDS.iter().any(|field| field.name == first.key) {
-        true => "a dash before the first field of each check: `- command: [make, test]`".to_owned(),
-        false => format!(
-            "a list of checks: `- name: {}`, and its fields below the name",
-            flow_word(&brief(&first.key))
-        ),
+        true => {
+            let value = first.value.text().map_or("…", |text| text);
+            let field = format!("{}: {}", first.key, flow_word(&brief(value)));
+            format!("a list of checks, each with its fields: `- {field}`")
+        }
+        false => {
+            let name = flow_word(&brief(&first.key));
+            format!("a list of checks, each with its name and its fields: `- name: {name}`")
+        }
     };
     Some(help)
 }
 
 /// A word as an item of a list in brackets.
-fn flow_word(word: &str) -> String {
+pub(super) fn flow_word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./+=@%-".contains(c);
     let is_text = word
         .starts_with(|c: char| c.is_ascii_alphabetic() || "_./".contains(c) && word != ".")

@@ -88,6 +88,15 @@ pub(super) fn example_of_key(key: &str) -> Option<&'static str> {
     example.map(|(_, example)| *example)
 }
 
+/// The fields inside which a field with this name can be.
+pub(super) fn parents_of(key: &str) -> impl Iterator<Item = &'static str> {
+    let paths = EXAMPLES.iter().map(|(path, _)| path.rsplit_once('.'));
+    paths
+        .flatten()
+        .filter(move |(_, name)| *name == key)
+        .map(|(parent, _)| parent)
+}
+
 fn find(path: &str) -> Option<&'static str> {
     let mut all = EXAMPLES.iter();
     all.find(|(known, _)| *known == path)
@@ -96,7 +105,7 @@ fn find(path: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{EXAMPLES, example_of, example_of_key};
+    use super::{EXAMPLES, example_of, example_of_key, parents_of};
     use crate::source::node::NodeValue;
     use crate::source::yaml::parse_yaml;
 
@@ -117,6 +126,7 @@ mod tests {
         assert_eq!(example_of("checks[3].timeout"), Some("timeout: 600"));
         assert_eq!(example_of("checks[0].env.A"), Some("env: {LANG: C.UTF-8}"));
         assert_eq!(example_of("colour"), None);
+        assert_eq!(parents_of("model").collect::<Vec<_>>(), ["generator"]);
         assert_eq!(example_of_key("output"), Some("output: 5.0"));
     }
 }

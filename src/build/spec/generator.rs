@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::checks::flow_word;
 use super::field_rule::{FieldRule, choice, integer_in, mapping, nonempty_text, with};
 use super::model::{GeneratorMode, GeneratorProvider, GeneratorSpec, PriceSpec};
 use super::validator::{
     Validator, amount, amount_form, positive, positive_form, seconds, seconds_form,
 };
 use crate::source::diagnostic::{Diagnostic, shown_path};
-use crate::source::node::Node;
+use crate::source::node::{Node, NodeValue, brief};
 
 const MODES: [(&str, GeneratorMode); 2] = [
     ("files", GeneratorMode::Files),
@@ -138,10 +139,24 @@ fn base_url_form() -> Value {
     })
 }
 
+/// A generator that is written as the name of a provider or of a model.
+fn generator_named(word: &str) -> String {
+    let is_provider = GeneratorProvider::names()
+        .iter()
+        .any(|(name, _)| *name == word);
+    let key = if is_provider { "provider" } else { "model" };
+    format!("{{{key}: {}}}", flow_word(&brief(word)))
+}
+
 impl Validator<'_> {
     pub(super) fn generator(&self, node: &Node) -> Result<GeneratorSpec, Diagnostic> {
         let mistakes = self.mistake_count();
-        let fields = self.fields(node, FIELDS)?;
+        let fields = self
+            .fields(node, FIELDS)
+            .map_err(|mistake| match &node.value {
+                NodeValue::Text(word) => mistake.with_instead(generator_named(word)),
+                _ => mistake,
+            })?;
         let text = |key| fields.read(key, Node::nonempty_text).map(str::to_owned);
         let time = |key, default| fields.read_or(key, default, seconds);
         let or = GeneratorSpec::default();

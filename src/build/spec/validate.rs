@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::checks::{DEFAULT_CHECK, DEFAULT_COMMAND, checks_form};
+use super::checks::{DEFAULT_CHECK, DEFAULT_COMMAND, checks_form, flow_word};
 use super::field_rule::{
     FieldRule, boolean, choice, integer, integer_in, mapping, nonempty_text, with,
 };
@@ -19,13 +19,16 @@ use super::sources::sources_form;
 use super::validator::{NodeFields, Validator, amount, amount_form, count, count_form};
 use crate::source::diagnostic::{Diagnostic, SourceFile};
 use crate::source::location::SourceLocation;
-use crate::source::node::{Node, NodeValue};
+use crate::source::node::{Node, NodeValue, bare_number, brief};
 
 const ON_TIMEOUT: [(&str, OnTimeout); 2] = [("fail", OnTimeout::Fail), ("patch", OnTimeout::Patch)];
 
 const DEFAULT_MAX_RETRIES: u32 = 5;
 const DEFAULT_STUCK_AFTER: u32 = 4;
 const DEFAULT_KEPT_SNAPSHOTS: u32 = 200;
+
+const TOP_HELP: &str =
+    "fields, not a list or a text: `name: calc`, `description: A calculator in calc.py.`";
 
 /// The fields of a spec.
 pub(super) const FIELDS: &[FieldRule] = &[
@@ -132,6 +135,14 @@ const SNAPSHOT_FIELDS: &[FieldRule] = &[FieldRule::new(
 )
 .default(|| json!(DEFAULT_KEPT_SNAPSHOTS))];
 
+/// The number of a budget that is written as one.
+fn amount_of_money(node: &Node) -> Option<String> {
+    match &node.value {
+        NodeValue::Text(text) => bare_number(text).map(str::to_owned),
+        _ => node.number().ok().map(|_| node.written()),
+    }
+}
+
 /// What a Markdown spec has outside its front matter.
 pub(super) struct MarkdownBody {
     pub name: String,
@@ -201,10 +212,11 @@ impl Validator<'_> {
             NodeValue::Null => Err(tree
                 .mistake("the spec is empty")
                 .with_help("`name` and `description` are required: `name: calc`, `description: A calculator in calc.py.`")),
-            NodeValue::List(_) => self.fields(tree, FIELDS).map_err(|mistake| {
-                mistake.with_help("fields without dashes: `name: calc`, `description: A calculator.`")
+            NodeValue::List(_) => self.fields(tree, FIELDS).map_err(|mistake| mistake.with_help(TOP_HELP)),
+            _ => self.fields(tree, FIELDS).map_err(|mistake| match mistake.help {
+                None => mistake.with_help(TOP_HELP),
+                Some(_) => mistake,
             }),
-            _ => self.fields(tree, FIELDS),
         }
     }
 
@@ -226,7 +238,14 @@ impl Validator<'_> {
 
     /// What is copied and what is protected.
     fn workspace(&self, node: &Node) -> Result<(Vec<InputSource>, Vec<InputSource>), Diagnostic> {
-        let fields = self.fields(node, WORKSPACE_FIELDS)?;
+        let fields = self
+            .fields(node, WORKSPACE_FIELDS)
+            .map_err(|mistake| match &node.value {
+                NodeValue::Text(path) => {
+                    mistake.with_instead(format!("{{copy: [{}]}}", flow_word(&brief(path))))
+                }
+                _ => mistake,
+            })?;
         let sources = |key| fields.read_or_default(key, |node| self.sources(node));
         Ok((sources("copy"), sources("protect")))
     }
@@ -242,12 +261,12 @@ impl Validator<'_> {
     }
 
     fn budget(&self, node: &Node) -> Result<(BudgetSpec, Option<SourceLocation>), Diagnostic> {
-        let fields = self
-            .fields(node, BUDGET_FIELDS)
-            .map_err(|mistake| match node.number() {
-                Ok(_) => mistake.with_help(format!("write `budget: {{usd: {}}}`", node.spelled)),
-                Err(_) => mistake,
-            })?;
+        let fields =
+            self.fields(node, BUDGET_FIELDS)
+                .map_err(|mistake| match amount_of_money(node) {
+                    Some(usd) => mistake.with_instead(format!("{{usd: {usd}}}")),
+                    None => mistake,
+                })?;
         let budget = BudgetSpec {
             usd: fields.read("usd", amount),
             tokens: fields.read("tokens", |node| node.integer_in(0, u64::MAX.into())),

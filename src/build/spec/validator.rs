@@ -4,6 +4,7 @@
 //! result counts only if no mistake was recorded.
 
 use std::cell::RefCell;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,13 +12,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::examples::example_of_key;
+use super::examples::{example_of_key, parents_of};
 use super::field_rule::{FieldRule, integer_in};
 use crate::source::code;
 use crate::source::diagnostic::{Diagnostic, SourceFile, shown_path};
 use crate::source::finding::Finding;
 use crate::source::location::SourceLocation;
-use crate::source::node::{Node, NodeEntry, unknown_name};
+use crate::source::node::{Node, NodeEntry, brief, similar_name, unknown_name};
 
 /// The longest time that a spec can set; adding it to a clock cannot overflow.
 const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
@@ -56,12 +57,15 @@ impl<'a> Validator<'a> {
         let entries = node.entries()?;
         let unknown = entries
             .iter()
-            .filter(|entry| !allowed.contains(&entry.key.as_str()))
-            .map(|entry| unknown_name("field", &entry.key_span, &entry.key, &allowed));
-        self.mistakes.borrow_mut().extend(unknown);
+            .filter(|entry| !allowed.contains(&entry.key.as_str()));
+        let mistakes = unknown.clone().map(|entry| unknown_field(entry, &allowed));
+        self.mistakes.borrow_mut().extend(mistakes);
         Ok(NodeFields {
             span: &node.span,
             entries,
+            misspelled: unknown
+                .filter_map(|entry| similar_name(&entry.key, &allowed).map(str::to_owned))
+                .collect(),
             mistakes: &self.mistakes,
         })
     }
@@ -93,14 +97,34 @@ impl<'a> Validator<'a> {
 
     /// Warns that an out-of-range number was replaced.
     pub(super) fn warn_of_clamping(&self, node: &Node, field: &str, kept: u64) {
-        let message = format!("`{field}` is out of range and clamped to {kept}");
+        let found = node.written();
+        let message = format!("`{field}` is out of range and clamped to {kept}, found {found}");
         let warning = self.location(node).warning(code::CLAMPED, message);
         self.warnings.borrow_mut().push(warning);
     }
 
     /// The existing path that a text names, absolute.
     pub(super) fn existing(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
-        readable(node, self.folder.join(node.nonempty_text()?))
+        let written = node.nonempty_text()?;
+        let path = self.folder.join(written);
+        let Err(error) = path.metadata() else {
+            return Ok(path);
+        };
+        let why = os_error_text(&error);
+        let folder = shown_path(&self.folder);
+        let mistake = node.mistake(format!("cannot read {}: {why}", brief(written)));
+        let from_parent = Path::new("..").join(written);
+        let rule = "paths are relative to the folder of the spec";
+        Err(match error.kind() {
+            io::ErrorKind::NotFound if written.starts_with("~/") => mistake.with_help(
+                "`~` is not replaced here: write the whole path, or one relative to the spec",
+            ),
+            io::ErrorKind::NotFound if self.folder.join(&from_parent).exists() => {
+                mistake.with_help(format!("{rule}: `{}`", shown_path(&from_parent)))
+            }
+            _ if Path::new(written).is_absolute() => mistake.with_help("write a path that exists"),
+            _ => mistake.with_help(format!("{rule}, {folder}")),
+        })
     }
 
     /// The existing folder that a text names, absolute.
@@ -116,6 +140,8 @@ impl<'a> Validator<'a> {
 pub(super) struct NodeFields<'a> {
     span: &'a Range<usize>,
     entries: &'a [NodeEntry],
+    /// The fields that unknown names most likely mean.
+    misspelled: Vec<String>,
     mistakes: &'a RefCell<Vec<Diagnostic>>,
 }
 
@@ -156,12 +182,15 @@ impl<'a> NodeFields<'a> {
         self.read(key, read).unwrap_or_default()
     }
 
-    /// Reads a field that must be there; otherwise a mistake is recorded.
+    /// Reads a field that must be there; otherwise a mistake is recorded, unless one was for its misspelled name.
     pub(super) fn require<T>(
         &self,
         key: &str,
         read: impl FnOnce(&'a Node) -> Result<T, Diagnostic>,
     ) -> Option<T> {
+        if self.get(key).is_none() && self.misspelled.iter().any(|name| name == key) {
+            return None;
+        }
         self.recorded(self.required(key).and_then(read))
     }
 
@@ -183,6 +212,33 @@ impl<'a> NodeFields<'a> {
     }
 }
 
+/// The mistake of a field that is not among the allowed ones, with where it belongs.
+fn unknown_field(entry: &NodeEntry, allowed: &[&str]) -> Diagnostic {
+    let mistake = unknown_name("field", &entry.key_span, &entry.key, allowed);
+    let parents: Vec<String> = match similar_name(&entry.key, allowed) {
+        Some(_) => Vec::new(),
+        None => parents_of(&entry.key)
+            .map(|parent| format!("`{parent}`"))
+            .collect(),
+    };
+    match (parents.as_slice(), &mistake.help) {
+        ([], _) | (_, None) => mistake,
+        (parents, Some(help)) => {
+            let help = format!("it is a field of {}; {help}", parents.join(" and of "));
+            mistake.with_help(help)
+        }
+    }
+}
+
+/// What the system says, without its number.
+pub(super) fn os_error_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error ") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
 /// The path if it exists.
 pub(super) fn readable(node: &Node, path: PathBuf) -> Result<PathBuf, Diagnostic> {
     match path.metadata() {
@@ -194,12 +250,20 @@ pub(super) fn readable(node: &Node, path: PathBuf) -> Result<PathBuf, Diagnostic
 /// A number of seconds, integer or not.
 pub(super) fn seconds(node: &Node) -> Result<Duration, Diagnostic> {
     let number = node.number().map_err(|mistake| match duration(node) {
-        Some(seconds) => mistake.with_help(format!("in seconds: {seconds}")),
+        Some(seconds) => mistake
+            .with_help("in seconds")
+            .with_instead(seconds.to_string()),
         None => mistake,
     })?;
     match number {
-        number if number <= 0.0 => Err(node.mistake("must be more than 0 seconds")),
-        number if MAX_SECONDS < number => Err(node.mistake("must be at most a year of seconds")),
+        number if number <= 0.0 => Err(node.mistake(format!(
+            "must be more than 0 seconds, found {}",
+            node.written()
+        ))),
+        number if MAX_SECONDS < number => Err(node.mistake(format!(
+            "must be at most a year of seconds, found {}",
+            node.written()
+        ))),
         number => Ok(Duration::from_secs_f64(number).max(Duration::from_millis(1))),
     }
 }
@@ -226,7 +290,9 @@ fn duration(node: &Node) -> Option<u64> {
 /// An amount of money: finite and not negative.
 pub(super) fn amount(node: &Node) -> Result<f64, Diagnostic> {
     match node.number()? {
-        number if number < 0.0 => Err(node.mistake("must not be negative")),
+        number if number < 0.0 => {
+            Err(node.mistake(format!("must not be negative, found {}", node.written())))
+        }
         number => Ok(number),
     }
 }
