@@ -22,7 +22,7 @@ use crate::cli::target::refuse_flags;
 use crate::conversation::budget::SharedBudget;
 use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
-use crate::llm::http::is_loopback_address;
+use crate::llm::http::{is_http_address, is_loopback_address};
 use crate::llm::price::{Price, context_of_model};
 use crate::llm::provider::{KEY_VARIABLES, Provider, ProviderFacts};
 use crate::observers::console::ConsoleOptions;
@@ -34,6 +34,7 @@ use crate::source::code;
 use crate::source::finding::Finding;
 use crate::state::run::{NewRun, RunState, new_run_id};
 use crate::state::store::Root;
+use crate::text::invisible::escaped;
 
 /// The context window assumed for a model that is not known, in tokens.
 const SMALL_CONTEXT: u64 = 32_000;
@@ -364,6 +365,14 @@ pub(super) fn provider_key(
     let Some(variable) = provider.key_variable else {
         return Ok(None);
     };
+    if let Some(address) = base_url.filter(|address| !is_http_address(address)) {
+        let of = provider.base_url_variable;
+        let address = escaped(address);
+        return Err(Error::Usage(format!(
+            "invalid {of}: expected an address that begins with http:// or https://, found {address}\n\
+             help: export {of}=http://{address}"
+        )));
+    }
     let is_on_loopback = is_loopback_address(base_url.unwrap_or(provider.default_base_url));
     let is_optional = provider.needs_no_key_on_loopback && is_on_loopback;
     match env.text(variable) {

@@ -5,6 +5,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::llm::http::is_loopback;
 use crate::llm::http_error::one_line;
 use crate::llm::price::priced_models;
 
@@ -17,12 +18,16 @@ const MAX_NAME: usize = 80;
 /// Servers that listen on a port of their own, and the commands that start them.
 const SERVERS: [(u16, &str); 2] = [(11434, "ollama serve"), (1234, "lms server start")];
 
-/// Returns the message of a connection that failed: where to, why, what to try.
-pub(super) fn connection_message(url: Option<&Url>, is_loopback: bool, cause: &str) -> String {
+/// Returns the message of a connection that failed: where to, why, what to try. The innermost of the causes is shown.
+pub(super) fn connection_message(url: Option<&Url>, causes: &[String]) -> String {
+    let is_loopback = url.is_some_and(is_loopback);
+    let cause = causes.last().map_or("no cause is known", |cause| {
+        cause.split(" (os error ").next().unwrap_or(cause)
+    });
     let host = url.and_then(Url::host_str).unwrap_or("the server");
     let port = url.and_then(Url::port_or_known_default);
     let shown_port = port.map_or_else(String::new, |port| format!(" port {port}"));
-    let advice = advice_for(cause, is_loopback, port);
+    let advice = advice_for(&causes.join(": "), is_loopback, port);
     format!("cannot connect to {host}{shown_port}: {cause}; {advice}")
 }
 
@@ -45,8 +50,15 @@ fn advice_for(cause: &str, is_loopback: bool, port: Option<u16>) -> String {
 
 /// Returns what to try after a path that the server does not have.
 pub(super) fn advice_about_path(url: &str) -> String {
-    let url = one_line(url, 200);
-    format!("; asked at {url}: base_url mostly ends in /v1, compare it with the server's documents")
+    let shown = one_line(url, 200);
+    let advice = if url.contains("/v1/v1/") {
+        "remove /v1 from base_url"
+    } else if url.ends_with("/v1/messages") {
+        "base_url mostly has no path, compare it with the server's documents"
+    } else {
+        "base_url mostly ends in /v1, compare it with the server's documents"
+    };
+    format!("; asked at {shown}: {advice}")
 }
 
 /// Returns what to try after a model that the server does not have; `listed` is the server's own list, if it gave one.
@@ -98,8 +110,8 @@ mod tests {
     use super::*;
 
     fn connection(url: &str, cause: &str) -> String {
-        let is_loopback = url.contains("127.0.0.1");
-        connection_message(Url::parse(url).ok().as_ref(), is_loopback, cause)
+        let causes: Vec<String> = cause.split(": ").map(str::to_owned).collect();
+        connection_message(Url::parse(url).ok().as_ref(), &causes)
     }
 
     #[test]
@@ -107,7 +119,7 @@ mod tests {
         for (url, cause, expected) in [
             (
                 "http://127.0.0.1:11434/v1",
-                "Connection refused",
+                "client error (Connect): tcp connect error: Connection refused (os error 111)",
                 "cannot connect to 127.0.0.1 port 11434: Connection refused; start the server (`ollama serve`)",
             ),
             (
@@ -118,7 +130,7 @@ mod tests {
             (
                 "https://api.example/v1",
                 "dns error: failed to lookup address information",
-                "cannot connect to api.example port 443: dns error: failed to lookup address information; check the host",
+                "cannot connect to api.example port 443: failed to lookup address information; check the host",
             ),
             (
                 "https://api.example/v1",
@@ -133,6 +145,22 @@ mod tests {
         ] {
             let message = connection(url, cause);
             assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_path_says_what_is_likely_wrong_with_base_url() {
+        for (url, expected) in [
+            ("http://h/chat/completions", "base_url mostly ends in /v1"),
+            ("http://h/v1/messages", "base_url mostly has no path"),
+            ("http://h/v1/v1/messages", "remove /v1 from base_url"),
+        ] {
+            let advice = advice_about_path(url);
+            assert!(
+                advice.starts_with(&format!("; asked at {url}: ")),
+                "{advice}"
+            );
+            assert!(advice.contains(expected), "{advice}");
         }
     }
 

@@ -193,12 +193,17 @@ fn is_plain(url: &Url) -> bool {
     url.scheme() == "http" && is_loopback(url)
 }
 
+/// Whether an address is one that requests can be sent to.
+pub(crate) fn is_http_address(address: &str) -> bool {
+    Url::parse(address).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
 /// Whether an address leads to this machine.
 pub(crate) fn is_loopback_address(address: &str) -> bool {
     Url::parse(address).is_ok_and(|url| is_loopback(&url))
 }
 
-fn is_loopback(url: &Url) -> bool {
+pub(super) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost"
         || host
@@ -317,10 +322,7 @@ fn failure(error: reqwest::Error) -> HttpFailure {
     if error.is_builder() {
         HttpFailure::Unsendable(explain(error))
     } else if error.is_connect() {
-        let url = error.url().cloned();
-        let is_loopback = url.as_ref().is_some_and(is_loopback);
-        let cause = explain(error);
-        HttpFailure::NotSent(connection_message(url.as_ref(), is_loopback, &cause))
+        HttpFailure::NotSent(connection_message(error.url(), &causes(&error)))
     } else {
         HttpFailure::Broken(format!("no answer to the request: {}", explain(error)))
     }
@@ -328,6 +330,13 @@ fn failure(error: reqwest::Error) -> HttpFailure {
 
 fn explain(error: reqwest::Error) -> String {
     with_causes(&error.without_url())
+}
+
+/// The messages of the causes of an error, the innermost last.
+fn causes(error: &dyn std::error::Error) -> Vec<String> {
+    std::iter::successors(error.source(), |error| error.source())
+        .map(|error| error.to_string())
+        .collect()
 }
 
 /// Joins the messages of an error and its causes, without repetitions.

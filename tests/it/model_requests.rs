@@ -306,6 +306,31 @@ fn a_server_that_is_not_there_is_named_with_what_to_try() {
 }
 
 #[test]
+fn an_address_without_http_is_refused_before_anything_is_sent() {
+    let project = Project::new()
+        .spec(spec("openai", ""))
+        .env("OPENAI_BASE_URL", "localhost:11434/v1");
+    project
+        .run(RUN_JSON)
+        .exits(64)
+        .says("invalid OPENAI_BASE_URL: expected an address that begins with http:// or https://, found localhost:11434/v1")
+        .says("help: export OPENAI_BASE_URL=http://localhost:11434/v1");
+    assert!(!project.exists("state.json"));
+}
+
+#[test]
+fn a_failed_connection_shows_its_cause_alone() {
+    let project = Project::new().spec(spec("openai", "base_url: 'http://127.0.0.1:9/v1'"));
+    let ran = project
+        .run(RUN_JSON)
+        .exits(4)
+        .says("cannot connect to 127.0.0.1 port 9: Connection refused; start the model's server");
+    let full = ran.stderr.matches("Connection refused").count();
+    let again = ran.stderr.matches("the same error again (retry ").count();
+    assert_eq!((full, again), (2, 3), "{}", ran.transcript());
+}
+
+#[test]
 fn a_path_that_the_server_does_not_have_is_named_with_what_to_try() {
     let server = Server::start([reply::raw(405, "text/plain", "Method Not Allowed")]);
     let url = server.url();

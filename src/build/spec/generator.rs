@@ -219,7 +219,13 @@ fn base_url(node: &Node) -> Result<String, Diagnostic> {
     let is_plain = !text.contains(|c: char| c.is_whitespace() || c.is_control());
     match is_plain && !host.is_empty() && !host.starts_with('/') {
         true => Ok(text.to_owned()),
-        false => Err(node.mistake("must be an address that begins with http:// or https://")),
+        false => {
+            let mistake = node.mistake("must be an address that begins with http:// or https://");
+            Err(match is_plain && !text.contains("://") {
+                true => mistake.with_instead(format!("http://{}", brief(text))),
+                false => mistake,
+            })
+        }
     }
 }
 

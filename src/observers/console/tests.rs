@@ -597,6 +597,38 @@ fn the_error_of_a_request_is_said_once() {
 }
 
 #[test]
+fn an_error_that_is_the_same_again_is_not_spelled_out() {
+    let failed = |message: &str, attempt: u32| {
+        let mut event = failed_request(true);
+        if let Event::ErrorOccurred {
+            error_message,
+            retry_count,
+            ..
+        } = &mut event
+        {
+            (*error_message, *retry_count) = (message.to_owned(), attempt);
+        }
+        event
+    };
+    let text = plain(&[
+        failed("refused; next try in 1 s", 1),
+        failed("refused; next try in 2 s", 2),
+        failed("overloaded; next try in 4 s", 3),
+        answered(None),
+        failed("overloaded; next try in 1 s", 1),
+    ]);
+    let lines: Vec<&str> = text.lines().collect();
+    let expected = [
+        "refused; next try in 1 s (retry 1 of 4)",
+        "the same error again (retry 2 of 4)",
+        "overloaded; next try in 4 s (retry 3 of 4)",
+        "the model answered (1.2 s)",
+        "overloaded; next try in 1 s (retry 1 of 4)",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
 fn what_the_result_leaves_out_is_said_before_it() {
     let before = |message: &str| {
         let event = ended("FAILED", "retries_exhausted", message);
