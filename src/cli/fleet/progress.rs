@@ -14,6 +14,9 @@ use crate::text::shorten::cut_chars;
 /// How often the line is redrawn at the most.
 const REDRAW: Duration = Duration::from_millis(100);
 
+/// How much of the variables of an entry its line has.
+const SHOWN_VARIABLES: usize = 80;
+
 /// The lines of a fleet on stderr.
 pub(super) struct FleetConsole {
     quiet: bool,
@@ -138,7 +141,7 @@ fn time_left(progress: &DriverProgress, elapsed: Duration) -> Option<String> {
     })
 }
 
-/// `NAME  FAILED (stuck): message`.
+/// `NAME model=small  FAILED (stuck): message`.
 fn ended_line(entry: &FleetEntry, result: &TaskResult) -> String {
     let word = result.outcome.word();
     let cost = match result.usage.cost_usd {
@@ -146,10 +149,14 @@ fn ended_line(entry: &FleetEntry, result: &TaskResult) -> String {
         _ => String::new(),
     };
     let message = cut_chars(result.first_line(), 300, "…");
-    format!(
-        "{}  {word} ({}): {message}{cost}",
-        entry.name, result.reason
-    )
+    let variables = entry.variables.iter();
+    let variables = variables.map(|(key, value)| match value.as_str() {
+        Some(text) => format!(" {key}={text}"),
+        None => format!(" {key}={value}"),
+    });
+    let variables = cut_chars(&variables.collect::<String>(), SHOWN_VARIABLES, "…");
+    let (name, reason) = (&entry.name, &result.reason);
+    format!("{name}{variables}  {word} ({reason}): {message}{cost}")
 }
 
 #[cfg(test)]

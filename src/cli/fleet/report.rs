@@ -129,14 +129,15 @@ fn relative_link(path: &Path, folder: &Path) -> String {
 }
 
 fn reported(entry: &EntrySummary, link: Option<String>) -> ReportedEntry {
-    let message = entry.message.as_deref().unwrap_or_default();
+    let has_succeeded = entry.outcome == Some(TaskOutcome::Success.word());
+    let message = entry.message.as_deref().filter(|_| !has_succeeded);
     ReportedEntry {
         name: entry.name.clone(),
         spec: entry.spec.clone(),
         variables: entry.variables.clone(),
         outcome: outcome_word(entry),
         reason: entry.reason.clone().unwrap_or_default(),
-        cause: one_line(message, SHOWN_CHARACTERS),
+        cause: one_line(message.unwrap_or_default(), SHOWN_CHARACTERS),
         starts: entry.starts,
         spent_usd: entry.spent_usd,
         seconds: entry.seconds,
