@@ -214,9 +214,7 @@ impl Validator<'_> {
                 brief(line)
             ));
             return Err(match items {
-                [_] => {
-                    mistake.with_help(format!("one item for each word: `{}`", command_list(line)))
-                }
+                [_] => mistake.with_help(format!("{SHELL_HELP}; here `{}`", command_list(line))),
                 _ => mistake.with_help(SHELL_HELP),
             });
         }
