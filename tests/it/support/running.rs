@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::support::project::tree;
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(180);
 const STEP: Duration = Duration::from_millis(5);
 
 /// Waits until the condition holds; fails after the deadline.
