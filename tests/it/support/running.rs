@@ -19,7 +19,7 @@ const STEP: Duration = Duration::from_millis(5);
 /// Waits until the condition holds; fails after the deadline.
 pub(crate) fn until(what: &str, condition: impl FnMut() -> bool) {
     assert!(
-        holds_within(Duration::from_secs(20), condition),
+        holds_within(Duration::from_secs(120), condition),
         "waited in vain until {what}"
     );
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::support::reply::{self, Dialect, Reply};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(120);
 const BETWEEN_PINGS: Duration = Duration::from_millis(20);
 
 /// A request as it came.
