@@ -31,7 +31,7 @@ fn main() {
     );
     for size in sizes.split(',') {
         let count: usize = size.parse().unwrap();
-        let rounds = (60 / count).clamp(1, 15);
+        let rounds = (600 / count).clamp(3, 15);
         let mut pairs = Pairs::default();
         for round in 0..rounds {
             let place = Place::new(count);

@@ -120,13 +120,14 @@ fn entry_summary(
     let result = TaskResult::load(folder, &entry.name)?;
     let root = folder.root(&entry.name);
     let facts = RootFacts::read(&root)?;
-    let is_running = Root::open(&root).is_ok_and(|root| root.lock_holder().is_some());
+    // Only where it decides: finding out takes a millisecond or more.
+    let is_running = || Root::open(&root).is_ok_and(|root| root.lock_holder().is_some());
     let of_spec = result.filter(|result| result.task.spec_hash == entry.spec_hash);
     let state = match of_spec.as_ref().map(|result| result.outcome) {
         Some(TaskOutcome::Success | TaskOutcome::Failed) if !is_continued(entry, &of_spec) => {
             EntryState::Over
         }
-        _ if is_running => EntryState::Running,
+        _ if is_running() => EntryState::Running,
         _ if entry.left_out => EntryState::LeftOut,
         _ if cancelled.contains(&entry.name) => EntryState::Cancelled,
         Some(TaskOutcome::Refused) => EntryState::Refused,
