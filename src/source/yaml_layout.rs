@@ -133,7 +133,7 @@ impl SyntaxCause<'_> {
                 .lines_above()
                 .next()
                 .map(|line| (line.start + line.indent(), line.text.trim()))?,
-            false => (self.at, &self.text[self.at..self.line.end]),
+            false => (self.at, &self.text[self.at..self.line.end.max(self.at)]),
         };
         let is_whole_line = self.text[..start].ends_with([' ', '\n']) || start == 0;
         if content.contains(':') || content.starts_with('-') || !is_whole_line || content.is_empty()

@@ -465,6 +465,16 @@ fn yaml_fragments() -> impl Strategy<Value = String> {
     proptest::collection::vec(fragment, 0..30).prop_map(|fragments| fragments.concat())
 }
 
+#[test]
+fn a_mistake_behind_the_last_character_is_shown() {
+    let folder = TempDir::new().unwrap();
+    for text in ["? ", "? \n", "a: b\n? "] {
+        let path = folder.path().join("s.yaml");
+        fs::write(&path, text).unwrap();
+        assert!(read_spec(&path, None, &[]).is_err(), "{text:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
