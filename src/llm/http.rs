@@ -76,14 +76,14 @@ pub(super) struct Transport {
 type QueuedRequest = (RequestBuilder, ExchangeSender);
 
 impl Transport {
-    /// Callers wait at most `longest_wait` for a part. A client for `address` is built in the background if that takes
-    /// long: for TLS all certificates of the system are loaded.
+    /// Callers wait at most `longest_wait` for a part. The client is built in the background: for TLS all certificates of
+    /// the system are loaded.
     pub(super) fn new(address: &str, longest_wait: Duration) -> Transport {
         let read_timeout = longest_wait.saturating_add(Duration::from_secs(1));
-        let url = Url::parse(address).ok().filter(|url| !is_plain(url));
+        let url = Url::parse(address).ok();
         let build = |url| {
             thread::Builder::new()
-                .name("TLS".into())
+                .name("HTTP".into())
                 .spawn(move || build(&url, read_timeout))
                 .ok()
         };
