@@ -1,7 +1,6 @@
 //! One function per phase: what is done, and its outcome.
 
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use crate::build::Run;
 use crate::build::attempt_store::{keep_round, keep_taken_in};
@@ -14,7 +13,7 @@ use crate::build::checks::report::{FailedCheck, headline_with_tests, report};
 use crate::build::checks::runners::causes;
 use crate::build::checks::{CANNOT_START, ToolResult};
 use crate::build::context::Context;
-use crate::build::generators::WrittenFiles;
+use crate::build::generators::{WrittenFiles, answer_format};
 use crate::build::kept_files::KEPT_NAMES;
 use crate::build::progress::failure_digest;
 use crate::build::protection;
@@ -120,11 +119,11 @@ pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
         false => {
             // The sandbox of the first check is set up while the model answers, and what reads a failure.
             let launcher = run.checks.launcher(first_visible(&context.spec));
-            let prepare = move || {
+            context.preparing.plan(move || {
+                answer_format::compile_patterns();
                 launcher.iter().for_each(Launcher::prepare);
                 compile_patterns();
-            };
-            run.preparing = thread::Builder::new().spawn(prepare).ok();
+            });
             run.generator.write(context)?
         }
     };
@@ -216,7 +215,8 @@ impl CheckRound {
 
 /// All visible checks, then, once they pass, the hidden ones.
 pub(crate) fn run_checks(run: &mut Run) -> Result<CheckRound> {
-    run.finish_preparing();
+    // If this has failed, the check sets its sandbox up itself.
+    run.context.preparing.finish();
     protection::may_have_changed(&mut run.context);
     let mut round = CheckRound::default();
     let (hidden, visible): (Vec<usize>, Vec<usize>) =

@@ -12,6 +12,7 @@ mod tests;
 
 use fence::{is_markdown, without_fence};
 use lines::line_at;
+pub(crate) use tags::compile_patterns;
 use tags::{ClosingLines, OpeningTag, deleted_path};
 
 use crate::conversation::state::without_thinking;

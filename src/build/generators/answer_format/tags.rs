@@ -30,6 +30,12 @@ static DELETION: LazyLock<Regex> = LazyLock::new(|| {
     .unwrap()
 });
 
+/// Compiles the patterns ahead of their use.
+pub(crate) fn compile_patterns() {
+    LazyLock::force(&OPENING);
+    LazyLock::force(&DELETION);
+}
+
 /// The line that closes a block whose opening tag names none.
 const CLOSING: &str = "</file>";
 const BLANKS: [char; 2] = [' ', '\t'];
