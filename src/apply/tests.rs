@@ -54,7 +54,11 @@ impl Fixture {
             protected: Vec::new(),
         };
         let snapshots = RunSnapshots::of(&fixture.root, &fixture.run_id);
-        snapshots.save_taken_in(&taken_in).unwrap();
+        snapshots
+            .stage_taken_in(&taken_in)
+            .unwrap()
+            .place()
+            .unwrap();
         fixture
     }
 
@@ -219,7 +223,7 @@ fn the_objects_of_an_unfinished_plan_are_not_pruned() {
             kept: None,
         };
         let snapshots = RunSnapshots::of(&fixture.root, run_id);
-        snapshots.save(&record).unwrap();
+        snapshots.stage(&record).unwrap().place().unwrap();
     }
     let old_content = ObjectId::of(b"1");
     let removed = prune(&fixture.root, &mut fixture.store, &newest, 2).unwrap();

@@ -94,19 +94,18 @@ impl AttemptStore {
         Ok((taken, staged.detach()))
     }
 
-    /// Stores durably what a walk over the workspace has found.
+    /// Writes what a walk over the workspace has found to the store; the returned work makes it durable.
     fn take_walked(
         &mut self,
         workspace: &Workspace,
         walk: &RecordedWalk,
         cancel: &CancelToken,
-    ) -> Result<TakenSnapshot> {
+    ) -> Result<(TakenSnapshot, Option<UnplacedObjects>)> {
         let mut staged = self.store.stage();
         let taken = self
             .index
             .take_walked(workspace, walk, &mut staged, cancel)?;
-        staged.finish()?;
-        Ok(taken)
+        Ok((taken, staged.detach()))
     }
 
     /// Stores the workspace durably, so that `undo` can bring it back. It does not become a snapshot.
@@ -237,7 +236,7 @@ impl AttemptStore {
         let mut staged = self.store.stage();
         taken_in.tree = write_tree(&tree, &mut staged)?;
         staged.finish()?;
-        self.records.save_taken_in(&taken_in)
+        self.records.stage_taken_in(&taken_in)?.place()
     }
 
     /// Removes the oldest snapshots of the root beyond `keep`.
@@ -294,8 +293,9 @@ pub(crate) fn keep_taken_in(context: &mut Context) -> Result<()> {
     let taken_in = taken_in(context, taken.tree);
     let records = context.attempts.records.clone();
     context.saves.begin(move || {
+        let record = records.stage_taken_in(&taken_in)?;
         objects.map_or(Ok(()), UnplacedObjects::place)?;
-        records.save_taken_in(&taken_in)
+        record.place()
     })
 }
 
@@ -342,9 +342,10 @@ pub(crate) fn keep_round(
     failure: Option<String>,
     walk: &RecordedWalk,
 ) -> Result<()> {
-    let taken = context
-        .attempts
-        .take_walked(&context.workspace, walk, &context.cancel)?;
+    let (taken, objects) =
+        context
+            .attempts
+            .take_walked(&context.workspace, walk, &context.cancel)?;
     let (retry_count, price_is_known) = (context.state.retry_count, context.price_is_known);
     let phase = if retry_count == 0 {
         Phase::Generating
@@ -368,7 +369,9 @@ pub(crate) fn keep_round(
         failure,
     };
     let record = attempts.record(&taken, phase, round);
-    attempts.records.save(&record)?;
+    let staged = attempts.records.stage(&record)?;
+    objects.map_or(Ok(()), UnplacedObjects::place)?;
+    staged.place()?;
     attempts.used = total;
     attempts.begun = Instant::now();
     let before = attempts.last.replace(record.clone());

@@ -106,7 +106,7 @@ pub(crate) fn keep_as_snapshot(
         return Ok(Some(KeptSnapshot::Known(found.number)));
     }
     let record = record(run, &taken, last.map_or(1, |last| last.number + 1));
-    attempts.records().save(&record)?;
+    attempts.records().stage(&record)?.place()?;
     Ok(Some(KeptSnapshot::New(Box::new(record))))
 }
 

@@ -112,7 +112,7 @@ fn continue_run(context: &mut Context, before: &RunState) -> Result<()> {
     // A report about other files would mislead.
     let is_tested = last_round.is_some_and(|record| record.tree == taken.tree);
     let records = context.attempts.records();
-    records.save_taken_in(&taken_in)?;
+    records.stage_taken_in(&taken_in)?.place()?;
     records.save_start(taken.tree)?;
     if let Some(applied) = earlier.applied()? {
         records.save_applied(applied)?;

@@ -23,6 +23,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::state::store::{LOGS, Root};
+use crate::state::writeback::start_writing;
 use crate::text::hex;
 
 const FOLDER: &str = "objects";
@@ -277,10 +278,13 @@ impl StagedObjects<'_> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let file = openat(self.stage()?, name, flags, Mode::from_raw_mode(0o444))
             .map_err(|errno| Error::io("create", &path, errno))?;
-        File::from(file)
-            .write_all(content)
+        let mut file = File::from(file);
+        file.write_all(content)
             .map_err(|error| Error::io("write", &path, error))?;
         self.staged.insert(id);
+        if self.staged.len() <= SYNC_EACH {
+            start_writing(&file);
+        }
         Ok(id)
     }
 
@@ -380,22 +384,52 @@ fn sync_file(directory: &OwnedFd, name: &str) -> std::result::Result<(), Errno> 
     fsync(openat(directory, name, flags, Mode::empty())?)
 }
 
-/// Replaces a file durably; its folder must exist, and the lock must be held. Until it is complete it lies among the
-/// objects of `logs`, where the next start removes what a crash left.
+/// Replaces a file durably; its folder must exist, and the lock must be held.
 pub(crate) fn replace_file(logs: &Path, path: &Path, content: &[u8]) -> Result<()> {
-    let stage = logs.join(FOLDER);
-    let temporary = stage.join(format!("{STAGE}{}", uuid::Uuid::new_v4().simple()));
-    let written = std::fs::create_dir_all(&stage).and_then(|()| {
-        let mut new = File::create_new(&temporary)?;
-        new.write_all(content)?;
-        new.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        sync_folder(path.parent().unwrap_or(logs))
-    });
-    if written.is_err() {
-        let _ = std::fs::remove_file(&temporary);
+    Replacement::write(logs, path, content)?.place()
+}
+
+/// The new content of a file, not in its place yet and not durable. Until then it lies among the objects of `logs`, where
+/// the next start removes what a crash left.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    file: File,
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+impl Replacement {
+    pub(crate) fn write(logs: &Path, path: &Path, content: &[u8]) -> Result<Replacement> {
+        let stage = logs.join(FOLDER);
+        let temporary = stage.join(format!("{STAGE}{}", uuid::Uuid::new_v4().simple()));
+        let failed = |error| Error::io("write", path, error);
+        std::fs::create_dir_all(&stage).map_err(failed)?;
+        let mut new = Replacement {
+            file: File::create_new(&temporary).map_err(failed)?,
+            temporary,
+            path: path.to_owned(),
+        };
+        new.file.write_all(content).map_err(failed)?;
+        start_writing(&new.file);
+        Ok(new)
     }
-    written.map_err(|error| Error::io("write", path, error))
+
+    /// Puts it in its place, durably.
+    pub(crate) fn place(self) -> Result<()> {
+        let folder = self.path.parent().unwrap_or(&self.path);
+        self.file
+            .sync_all()
+            .and_then(|()| std::fs::rename(&self.temporary, &self.path))
+            .and_then(|()| sync_folder(folder))
+            .map_err(|error| Error::io("write", &self.path, error))
+    }
+}
+
+impl Drop for Replacement {
+    /// Removes what was not put in its place.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.temporary);
+    }
 }
 
 /// Makes the names in a folder durable.

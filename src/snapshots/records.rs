@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
-use crate::snapshots::objects::{ObjectId, replace_file, sync_folder};
+use crate::snapshots::objects::{ObjectId, Replacement, sync_folder};
 use crate::snapshots::take::UnstoredEntry;
 use crate::state::run::{UsageTotals, is_run_id};
 use crate::state::store::{LOGS, Root};
@@ -134,7 +134,8 @@ impl RunSnapshots {
         Ok(records)
     }
 
-    pub(crate) fn save(&self, record: &SnapshotRecord) -> Result<()> {
+    /// Writes the record of a snapshot, to be put in its place when what it names is durable.
+    pub(crate) fn stage(&self, record: &SnapshotRecord) -> Result<StagedRecord> {
         self.write(&format!("{}.json", record.number), record)
     }
 
@@ -151,7 +152,8 @@ impl RunSnapshots {
         self.read(TAKEN_IN)
     }
 
-    pub(crate) fn save_taken_in(&self, taken_in: &TakenIn) -> Result<()> {
+    /// Writes what the run took in, to be put in its place when its contents are durable.
+    pub(crate) fn stage_taken_in(&self, taken_in: &TakenIn) -> Result<StagedRecord> {
         self.write(TAKEN_IN, taken_in)
     }
 
@@ -161,7 +163,7 @@ impl RunSnapshots {
     }
 
     pub(crate) fn save_start(&self, tree: ObjectId) -> Result<()> {
-        self.write(START, &TreeMark { tree })
+        self.write(START, &TreeMark { tree })?.place()
     }
 
     /// The workspace as it was last applied.
@@ -170,7 +172,7 @@ impl RunSnapshots {
     }
 
     pub(crate) fn save_applied(&self, tree: ObjectId) -> Result<()> {
-        self.write(APPLIED, &TreeMark { tree })
+        self.write(APPLIED, &TreeMark { tree })?.place()
     }
 
     /// The ids of all trees that are recorded.
@@ -203,21 +205,26 @@ impl RunSnapshots {
         }
     }
 
-    fn write(&self, name: &str, record: &impl Serialize) -> Result<()> {
+    fn write(&self, name: &str, record: &impl Serialize) -> Result<StagedRecord> {
         let text = serde_json::to_vec_pretty(record)
             .map_err(|error| Error::Bug(format!("cannot serialize a snapshot: {error}")))?;
-        if !self.folder.is_dir() {
-            self.create_folder()
+        let is_first = !self.folder.is_dir();
+        if is_first {
+            fs::create_dir_all(&self.folder)
                 .map_err(|error| Error::io("create", &self.folder, error))?;
         }
-        replace_file(&self.logs, &self.folder.join(name), &text)
+        Ok(StagedRecord {
+            new_in: is_first.then(|| self.clone()),
+            file: Replacement::write(&self.logs, &self.folder.join(name), &text)?,
+        })
     }
 
-    fn create_folder(&self) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
+    /// Makes the names of the folders durable.
+    fn sync_folders(&self) -> Result<()> {
         let run_folder = self.folder.parent().unwrap_or(&self.logs);
-        sync_folder(run_folder)?;
-        sync_folder(&self.logs)
+        sync_folder(run_folder)
+            .and_then(|()| sync_folder(&self.logs))
+            .map_err(|error| Error::io("sync", &self.folder, error))
     }
 
     /// Makes durable what is recorded: a crash may have left a name without a sync.
@@ -236,6 +243,24 @@ impl RunSnapshots {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(Error::io("remove", &path, error)),
         }
+    }
+}
+
+/// A record that is written and not in its place yet.
+#[derive(Debug)]
+pub(crate) struct StagedRecord {
+    /// The snapshots whose folder was made for it.
+    new_in: Option<RunSnapshots>,
+    file: Replacement,
+}
+
+impl StagedRecord {
+    /// Puts the record in its place, durably.
+    pub(crate) fn place(self) -> Result<()> {
+        self.new_in
+            .as_ref()
+            .map_or(Ok(()), RunSnapshots::sync_folders)?;
+        self.file.place()
     }
 }
 

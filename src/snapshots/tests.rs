@@ -266,7 +266,9 @@ fn the_oldest_snapshots_go_and_with_them_what_only_they_need() {
                 kept: None,
             };
             RunSnapshots::of(&fixture.root, run_id)
-                .save(&record)
+                .stage(&record)
+                .unwrap()
+                .place()
                 .unwrap();
         }
     }

@@ -171,7 +171,8 @@ impl Journal {
             );
             return Err(Error::io("keep", &self.path, changed));
         }
-        if let Err(error) = self.sync_name().and_then(|()| self.sync_lines()) {
+        // In this order the name is durable with the lines, at no further cost.
+        if let Err(error) = self.sync_lines().and_then(|()| self.sync_name()) {
             self.failed_sync = Some(error.raw_os_error().unwrap_or_default());
             return Err(Error::io("sync", &self.path, error));
         }

@@ -12,3 +12,4 @@ pub(crate) mod reason;
 pub(crate) mod run;
 pub(crate) mod store;
 pub(crate) mod workflow;
+pub(crate) mod writeback;

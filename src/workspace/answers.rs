@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::state::writeback::start_writing;
 use crate::workspace::entry::{EntryMeta, make_folder, open_folder, rename, stage_name};
 use crate::workspace::handle::Workspace;
 use crate::workspace::path_error::PathError;
@@ -117,19 +118,27 @@ impl Workspace {
         sync: bool,
     ) -> Result<(), Error> {
         let resolver = self.resolver(ANSWER);
+        let mut unsynced = Vec::new();
         for (index, path, content) in writes(changes) {
             let (_, old) = self
                 .locate_for_write(&resolver, path)
                 .map_err(|refusal| self.refused(path, refusal))?;
             let staged = StagedFile {
-                sync,
+                sync: false,
                 ..StagedFile::replacing(old.as_ref(), content, ANSWER)
             };
-            staged
+            let file = staged
                 .write(stage, OsStr::new(&index.to_string()), &mut &content[..])
                 .map_err(|error| Error::io("write", &self.display.join(path.as_str()), error))?;
+            if sync {
+                start_writing(&file);
+                unsynced.push((path, file));
+            }
         }
-        Ok(())
+        unsynced.into_iter().try_for_each(|(path, file)| {
+            file.sync_all()
+                .map_err(|error| Error::io("sync", &self.display.join(path.as_str()), error))
+        })
     }
 
     fn move_all(

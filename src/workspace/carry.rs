@@ -140,7 +140,8 @@ impl CarryFolder {
                     owner: like.map(|old| (old.uid, old.gid)),
                     sync,
                 };
-                Ok(staged.write(folder.innermost(), name, &mut content)?)
+                staged.write(folder.innermost(), name, &mut content)?;
+                Ok(())
             }
         }
     }

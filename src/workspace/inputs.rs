@@ -34,7 +34,7 @@ impl Workspace {
         staged
             .write(self.top(), &stage, content)
             .map_err(|error| Error::io("write", &self.display.join(path), error))
-            .and_then(|()| self.force_place(&stage, path))
+            .and_then(|_| self.force_place(&stage, path))
             .inspect_err(|_| self.discard(&stage))?;
         if sync {
             self.sync_folders(&folders_of(path))

@@ -63,7 +63,7 @@ impl InputPlacement<'_> {
                 let _ = remove_file(folder, name);
                 Err(Error::io("write", &workspace.path_of(path), error))
             }
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
         }
     }
 

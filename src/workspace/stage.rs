@@ -69,7 +69,7 @@ impl StagedFile {
         dir: BorrowedFd<'_>,
         name: &OsStr,
         content: &mut R,
-    ) -> io::Result<()> {
+    ) -> io::Result<File> {
         let mut file = create_file(dir, name)?;
         io::copy(content, &mut file)?;
         if let Some((uid, gid)) = self.owner {
@@ -90,7 +90,10 @@ impl StagedFile {
                 fchmod(&file, Mode::from_raw_mode(mode | executable))?;
             }
         }
-        if self.sync { file.sync_all() } else { Ok(()) }
+        if self.sync {
+            file.sync_all()?;
+        }
+        Ok(file)
     }
 }
 
@@ -111,7 +114,7 @@ pub(super) fn replace_beside(
     let placed = StagedFile::replacing(old, content, rules)
         .write(dir, &temporary, &mut &content[..])
         .map_err(PathError::from)
-        .and_then(|()| match old {
+        .and_then(|_| match old {
             None => Ok(rename_new((dir, &temporary), (dir, name))?),
             Some(old) if stat_entry(dir, name)? != Some(*old) => Err(PathError::Changed),
             Some(_) => Ok(rename((dir, &temporary), (dir, name))?),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, fsync};
 
 use crate::error::Error;
+use crate::state::writeback::start_writing;
 use crate::workspace::entry::{open_listable, stat_entry};
 use crate::workspace::handle::Workspace;
 use crate::workspace::path_error::PathError;
@@ -27,20 +28,26 @@ impl Workspace {
             return self.sync();
         }
         let mut folders = BTreeSet::from([PathBuf::new()]);
+        let mut files = Vec::new();
         for path in paths {
             folders.extend(folders_of(path));
             match self.entry_kind(path) {
                 Ok(FileType::Directory) => drop(folders.insert(path.to_owned())),
                 Ok(FileType::RegularFile) => match self.open_file(path, READING) {
-                    Ok((file, _)) => file
-                        .sync_all()
-                        .map_err(|error| Error::io("sync", &self.display.join(path), error))?,
+                    Ok((file, _)) => {
+                        start_writing(&file);
+                        files.push((path, file));
+                    }
                     Err(_) => return self.sync(),
                 },
                 Ok(_) => {}
                 Err(error) if error.is_absent() => {}
                 Err(_) => return self.sync(),
             }
+        }
+        for (path, file) in files {
+            file.sync_all()
+                .map_err(|error| Error::io("sync", &self.display.join(path), error))?;
         }
         for folder in folders {
             match self.open_path(&folder, READING) {
