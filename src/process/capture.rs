@@ -33,18 +33,27 @@ impl Captured {
 
     /// Joins the kept parts, with a line in place of the dropped bytes; no UTF-8 sequence is cut there.
     pub fn joined(&self) -> Vec<u8> {
-        if self.dropped == 0 {
-            return [self.head.as_slice(), &self.tail].concat();
+        self.clone().into_joined()
+    }
+
+    /// Like `joined`, without a second copy.
+    pub fn into_joined(self) -> Vec<u8> {
+        let total = self.total();
+        let Captured {
+            head: mut joined,
+            mut tail,
+            dropped,
+        } = self;
+        if 0 < dropped {
+            joined.truncate(last_boundary(&joined));
+            tail.drain(..first_boundary(&tail));
+            let missing = total - (joined.len() + tail.len()) as u64;
+            let mark = format!("\n[... {missing} bytes dropped ...]\n");
+            joined.reserve_exact(mark.len() + tail.len());
+            joined.extend_from_slice(mark.as_bytes());
         }
-        let head = &self.head[..last_boundary(&self.head)];
-        let tail = &self.tail[first_boundary(&self.tail)..];
-        let missing = self.total() - (head.len() + tail.len()) as u64;
-        [
-            head,
-            format!("\n[... {missing} bytes dropped ...]\n").as_bytes(),
-            tail,
-        ]
-        .concat()
+        joined.append(&mut tail);
+        joined
     }
 }
 
@@ -113,6 +122,10 @@ impl Capture {
         let (first, rest) = bytes.split_at(bytes.len().min(self.kept.head - self.head.len()));
         self.head.extend_from_slice(first);
         let (skipped, last) = rest.split_at(rest.len().saturating_sub(self.kept.tail));
+        if !last.is_empty() && self.tail.capacity() == 0 {
+            // A buffer that grew by doubling would be larger, and all of it in use.
+            self.tail.reserve_exact(self.kept.tail);
+        }
         let excess = (self.tail.len() + last.len()).saturating_sub(self.kept.tail);
         self.tail.drain(..excess);
         self.tail.extend(last);

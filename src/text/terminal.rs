@@ -5,12 +5,44 @@ use super::ansi::{AnsiParser, AnsiStep};
 /// The text that a terminal would show at the end. Of control characters only newline and tab are left; bytes that are
 /// not UTF-8 are replaced.
 pub fn rendered(bytes: &[u8]) -> String {
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && is_plain(text)
+    {
+        return text.to_owned();
+    }
     let mut screen = TerminalText::default();
+    screen.text.reserve(bytes.len());
     let mut parser = AnsiParser::default();
     for character in String::from_utf8_lossy(bytes).chars() {
         screen.take(parser.step(character), character);
     }
     screen.finish()
+}
+
+/// Like `rendered`; the usual output, which is shown as it is, is not copied.
+pub(crate) fn rendered_whole(bytes: Vec<u8>) -> String {
+    match String::from_utf8(bytes) {
+        Ok(text) if is_plain(&text) => text,
+        Ok(text) => rendered(text.as_bytes()),
+        Err(error) => rendered(error.as_bytes()),
+    }
+}
+
+/// Whether a terminal shows a text as it is: of control characters it has only newlines and tabs.
+fn is_plain(text: &str) -> bool {
+    let is_control = |byte: u8| (byte < b' ' && byte != b'\n' && byte != b'\t') || byte == 0x7f;
+    // The control characters beyond ASCII, U+0080 to U+009F, begin with this byte.
+    let may_be_control = |byte: u8| byte == 0xc2;
+    let bytes = text.as_bytes();
+    if !bytes
+        .iter()
+        .any(|byte| is_control(*byte) || may_be_control(*byte))
+    {
+        return true;
+    }
+    !text
+        .chars()
+        .any(|character| character.is_control() && !matches!(character, '\n' | '\t'))
 }
 
 /// The lines so far; the last one is under the cursor.
@@ -108,7 +140,8 @@ impl TerminalText {
 mod tests {
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
-    use super::rendered;
+    use super::{TerminalText, rendered, rendered_whole};
+    use crate::text::ansi::AnsiParser;
     use crate::text::invisible::{escaped, printable};
 
     fn check(input: &str, expected: &str) {
@@ -132,6 +165,30 @@ mod tests {
         check("a\u{8}ab\u{8}b", "ab");
         check("\u{8}\u{8}x\u{8}\u{8}\u{8}y", "y");
         check("a\tb\r", "a\tb");
+    }
+
+    #[test]
+    fn plain_text_is_taken_as_it_is() {
+        for text in [
+            "",
+            "a\tb\nc",
+            "grüße ✓ £ \u{a0}x",
+            "a\u{85}b",
+            "a\u{1b}[0mb",
+            "a\rb",
+            "\u{7f}",
+        ] {
+            assert_eq!(rendered_whole(text.into()), by_characters(text), "{text:?}");
+        }
+    }
+
+    fn by_characters(text: &str) -> String {
+        let mut screen = TerminalText::default();
+        let mut parser = AnsiParser::default();
+        for character in text.chars() {
+            screen.take(parser.step(character), character);
+        }
+        screen.finish()
     }
 
     #[test]

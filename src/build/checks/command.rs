@@ -30,7 +30,7 @@ use crate::process::sandbox::SandboxPolicy;
 use crate::process::sandbox::hints::{DenialKind, denials, file_size_denial, protected_hints};
 use crate::process::{self, Finished, Job, JobChannels, JobEnd, Launcher};
 use crate::regular_file::open_regular_file;
-use crate::text::terminal::rendered;
+use crate::text::terminal::rendered_whole;
 
 const SIGKILL: i32 = 9;
 const SIGXFSZ: i32 = 25;
@@ -194,13 +194,10 @@ impl CommandCheck {
         }
     }
 
-    /// Of a large output at most two copies exist at a time.
+    /// A large output is not copied, unless it has control characters or keys.
     fn output(&self, captured: Captured) -> ToolOutput {
         let (bytes, dropped) = (captured.total(), captured.dropped);
-        let joined = captured.joined();
-        drop(captured);
-        let mut text = rendered(&joined);
-        drop(joined);
+        let mut text = rendered_whole(captured.into_joined());
         if let Cow::Owned(redacted) = self.child_env.secrets.redact(&text) {
             text = redacted;
         }
