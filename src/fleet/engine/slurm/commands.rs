@@ -90,15 +90,14 @@ impl SlurmCommands {
         self.run(&self.sbatch, arguments, cancel).map(drop)
     }
 
-    /// The tasks of the user's jobs with these names, a line each.
+    /// The tasks of the user's jobs with a name, a line each.
     pub(super) fn squeue(
         &self,
-        names: &[String],
+        name: &str,
         format: &str,
         cancel: &CancelToken,
     ) -> std::result::Result<String, CommandFailure> {
-        let names = names.join(",");
-        let arguments = ["-h", "-r", "-u", &self.user, "-n", &names, "-o", format];
+        let arguments = ["-h", "-r", "-u", &self.user, "-n", name, "-o", format];
         self.run(&self.squeue, arguments.map(OsString::from).into(), cancel)
     }
 

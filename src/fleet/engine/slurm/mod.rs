@@ -62,8 +62,7 @@ impl SlurmSettings {
         refuse_arguments(&caller.sbatch)?;
         let program = own_program()?;
         let commands = SlurmCommands::find(&caller.variables, &caller.providers, &folder.path)?;
-        let names = ["fleet".to_owned()];
-        match commands.squeue(&names, QUEUE_FORMAT, cancel) {
+        match commands.squeue("fleet", QUEUE_FORMAT, cancel) {
             Ok(_) => Ok(SlurmSettings {
                 commands,
                 program,
@@ -181,17 +180,15 @@ impl SlurmEngine {
     /// Reads the queue. Tasks that Slurm will never start are cancelled, and not in it.
     fn list(&mut self) -> std::result::Result<(), CommandFailure> {
         let before = self.listed.take();
-        let names = self.names();
-        if names.is_empty() {
-            self.listed = Some(Vec::new());
-            return Ok(());
+        let mut tasks = Vec::new();
+        for offset in offsets(self.plan.entries.len()) {
+            let commands = &self.settings.commands;
+            let name = self.name(offset);
+            let text = commands.squeue(&name, QUEUE_FORMAT, &self.settings.cancel)?;
+            tasks.extend(listed_tasks(&text, offset));
         }
-        let commands = &self.settings.commands;
-        let text = commands.squeue(&names, QUEUE_FORMAT, &self.settings.cancel)?;
         let (held, listed): (Vec<ListedTask>, Vec<ListedTask>) =
-            listed_tasks(&text, &self.plan.fleet_id)
-                .into_iter()
-                .partition(ListedTask::never_starts);
+            tasks.into_iter().partition(ListedTask::never_starts);
         self.cancel_listed(&held, None);
         self.interval = match before.as_ref() == Some(&listed) {
             true => (self.interval * 3 / 2).min(LONGEST_WAIT),
@@ -210,7 +207,11 @@ impl SlurmEngine {
             places.insert(task.place);
         }
         for ((offset, job), places) in jobs {
-            let tasks = format!("{job}_[{}]", index_list(places));
+            let one = places.first().filter(|_| places.len() == 1);
+            let tasks = match one {
+                Some(place) => format!("{job}_{place}"),
+                None => format!("{job}_[{}]", index_list(places)),
+            };
             let state = state.map(|state| format!("--state={state}"));
             let more: Vec<String> = state.into_iter().chain([tasks]).collect();
             let commands = &self.settings.commands;

@@ -20,12 +20,6 @@ pub(super) fn job_name(fleet_id: &str, offset: usize) -> String {
     format!("fleet-{fleet_id}-{offset}")
 }
 
-/// The portion in the name of a job of this fleet.
-pub(super) fn offset_in_name(fleet_id: &str, name: &str) -> Option<usize> {
-    let offset = name.strip_prefix("fleet-")?.strip_prefix(fleet_id)?;
-    offset.strip_prefix('-')?.parse().ok()
-}
-
 /// A list of indices in ascending order as Slurm takes it: `0-41,43,50-99`.
 pub(super) fn index_list(indices: impl IntoIterator<Item = usize>) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
@@ -105,13 +99,6 @@ mod tests {
         assert_eq!(offsets(1000).collect::<Vec<_>>(), [0]);
         assert_eq!(offsets(2001).collect::<Vec<_>>(), [0, 1000, 2000]);
         assert_eq!(job_name("0a1b2c3d", 1000), "fleet-0a1b2c3d-1000");
-        assert_eq!(
-            offset_in_name("0a1b2c3d", "fleet-0a1b2c3d-1000"),
-            Some(1000)
-        );
-        for name in ["fleet-ffffffff-0", "fleet-0a1b2c3d-x", "fleet-0a1b2c3d", ""] {
-            assert_eq!(offset_in_name("0a1b2c3d", name), None, "{name}");
-        }
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! What `squeue` prints: one line for each task, and of foreign origin. What is not of this fleet is ignored.
 
 use crate::fleet::engine::QueuedTask;
-use crate::fleet::engine::slurm::portion::offset_in_name;
 
-/// The format of `squeue`: job and index, state, why it waits, name.
-pub(super) const QUEUE_FORMAT: &str = "%i|%t|%r|%j";
+/// The format of `squeue`: job and index, state, why it waits.
+pub(super) const QUEUE_FORMAT: &str = "%i|%t|%r";
 
 /// A task in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,24 +35,22 @@ impl ListedTask {
     }
 }
 
-/// The tasks of a fleet in what `squeue` printed.
-pub(super) fn listed_tasks(text: &str, fleet_id: &str) -> Vec<ListedTask> {
-    let lines = text.lines().filter_map(|line| tasks_of(line, fleet_id));
+/// The tasks of a portion in what `squeue` printed for its name.
+pub(super) fn listed_tasks(text: &str, offset: usize) -> Vec<ListedTask> {
+    let lines = text.lines().filter_map(|line| tasks_of(line, offset));
     lines.flatten().collect()
 }
 
-/// `7_12|PD|Resources|fleet-0a1b2c3d-0`; also `7_[0-41,43%8]` for tasks that wait.
-fn tasks_of(line: &str, fleet_id: &str) -> Option<Vec<ListedTask>> {
+/// `7_12|PD|Resources`; also `7_[0-41,43%8]` for tasks that wait.
+fn tasks_of(line: &str, offset: usize) -> Option<Vec<ListedTask>> {
     let (id, rest) = line.trim().split_once('|')?;
-    let (state, rest) = rest.split_once('|')?;
-    let (reason, name) = rest.rsplit_once('|')?;
-    let offset = offset_in_name(fleet_id, name.trim())?;
+    let (state, reason) = rest.split_once('|')?;
     let (job, places) = id.split_once('_')?;
     let job = job.parse().ok()?;
     let state = match state {
-        "" => return None,
         "PD" => QueuedTask::Pending(reason.to_owned()),
-        _ => QueuedTask::Running,
+        state if state.len() == 1 || state.len() == 2 => QueuedTask::Running,
+        _ => return None,
     };
     let tasks = places_of(places)?.into_iter().map(|place| ListedTask {
         offset,
@@ -85,8 +82,8 @@ fn places_of(text: &str) -> Option<Vec<usize>> {
 mod tests {
     use super::*;
 
-    fn listed(text: &str) -> Vec<(u64, usize, QueuedTask)> {
-        let tasks = listed_tasks(text, "0a1b2c3d").into_iter();
+    fn listed(text: &str, offset: usize) -> Vec<(u64, usize, QueuedTask)> {
+        let tasks = listed_tasks(text, offset).into_iter();
         tasks
             .map(|task| (task.job, task.index(), task.state))
             .collect()
@@ -95,19 +92,22 @@ mod tests {
     #[test]
     fn lines_of_a_queue_are_read() {
         let waits = |reason: &str| QueuedTask::Pending(reason.to_owned());
-        let check = |text: &str, expected: &[(u64, usize, QueuedTask)]| {
-            assert_eq!(listed(text), expected, "{text}");
+        let check = |offset: usize, text: &str, expected: &[(u64, usize, QueuedTask)]| {
+            assert_eq!(listed(text, offset), expected, "{text}");
         };
         check(
-            "7_12|PD|Resources|fleet-0a1b2c3d-0\n7_3|R|None|fleet-0a1b2c3d-0\n",
+            0,
+            "7_12|PD|Resources\n7_3|R|None\n",
             &[(7, 12, waits("Resources")), (7, 3, QueuedTask::Running)],
         );
         check(
-            "  7_12|CG|None|fleet-0a1b2c3d-3000  \r\n",
+            3000,
+            "  7_12|CG|None  \r\n",
             &[(7, 3012, QueuedTask::Running)],
         );
         check(
-            "9_[0-2,43%8]|PD|a|b|fleet-0a1b2c3d-1000",
+            1000,
+            "9_[0-2,43%8]|PD|a|b",
             &[
                 (9, 1000, waits("a|b")),
                 (9, 1001, waits("a|b")),
@@ -118,17 +118,17 @@ mod tests {
         for foreign in [
             "",
             "slurm_load_jobs error: x",
-            "7|PD|None|fleet-0a1b2c3d-0",
-            "7_12|PD|None|fleet-ffffffff-0",
-            "7_12|PD|None",
-            "7_12||None|fleet-0a1b2c3d-0",
-            "7_x|PD|None|fleet-0a1b2c3d-0",
-            "7_[0-99999999999]|PD|None|fleet-0a1b2c3d-0",
-            "7_[0-1|PD|None|fleet-0a1b2c3d-0",
-            "x_1|PD|None|fleet-0a1b2c3d-0",
+            "7|PD|None",
+            "7_12|PD",
+            "7_12||None",
+            "7_12|pending|None",
+            "7_x|PD|None",
+            "7_[0-99999999999]|PD|None",
+            "7_[0-1|PD|None",
+            "x_1|PD|None",
             "CLUSTER: other",
         ] {
-            check(foreign, &[]);
+            check(0, foreign, &[]);
         }
     }
 
@@ -142,8 +142,7 @@ mod tests {
             ("PD|Resources", false),
             ("R|JobHeldAdmin", false),
         ] {
-            let text = format!("7_12|{state}|fleet-0a1b2c3d-0");
-            let tasks = listed_tasks(&text, "0a1b2c3d");
+            let tasks = listed_tasks(&format!("7_12|{state}"), 0);
             assert_eq!(tasks[0].never_starts(), expected, "{state}");
         }
     }
