@@ -13,6 +13,7 @@ use rustix::fs::fstat;
 
 use crate::build::build_log::BuildLog;
 use crate::build::spec::inputs::Inputs;
+use crate::build::spec::setting::SpecSetting;
 use crate::build::spec::{GeneratorProvider, MAX_RETRIES_CEILING, Spec, collect_inputs, read_spec};
 use crate::cancel::CancelToken;
 use crate::cli::arguments::RunArguments;
@@ -200,7 +201,8 @@ impl CheckedSpec {
         env: &CliEnv,
         cancel: &CancelToken,
     ) -> Result<CheckedSpec> {
-        let mut spec = read_spec(file, env.home().as_deref(), &arguments.set)?;
+        let set: Vec<SpecSetting> = arguments.set.iter().map(by_field).collect();
+        let mut spec = read_spec(file, env.home().as_deref(), &set)?;
         apply_arguments(&mut spec, arguments)?;
         let inputs = collect_inputs(&spec, &env.root, cancel)?;
         let model = ModelConfig::resolve(&spec, env)?;
@@ -430,6 +432,19 @@ pub(super) fn refuse_colon(root: &Path) -> Result<()> {
 }
 
 /// The command line overrides the spec.
+/// A setting of a field that may be named like its option, as in a fleet.
+fn by_field(setting: &SpecSetting) -> SpecSetting {
+    let path = match setting.path.as_str() {
+        "provider" => "generator.provider",
+        "model" => "generator.model",
+        path => path,
+    };
+    SpecSetting {
+        path: path.to_owned(),
+        value: setting.value.clone(),
+    }
+}
+
 fn apply_arguments(spec: &mut Spec, arguments: &RunArguments) -> Result<()> {
     if let Some(name) = &arguments.provider {
         let providers = GeneratorProvider::names();

@@ -228,9 +228,12 @@ fn set_replaces_fields_of_the_spec() {
         "max_retries=2",
         "--set",
         "name=another name",
+        "--set",
+        "model=mine",
     ];
     project.run(&[RUN, &set].concat()).exits(0);
     assert_eq!(server.requests()[0].body["temperature"], 0.25);
+    assert_eq!(server.requests()[0].body["model"], "mine");
     assert_eq!(project.state()["max_retries"], 2);
     let log = project.log();
     let options = log[0]["options"].as_array().unwrap();
