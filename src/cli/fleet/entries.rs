@@ -9,10 +9,11 @@ use crate::build::spec::setting::SpecSetting;
 use crate::cancel::CancelToken;
 use crate::cli::env::CliEnv;
 use crate::cli::fleet::selection::{ManifestLine, SelectedSpec, select_specs};
-use crate::cli::fleet::variables::{MatrixAxis, combinations, run_arguments};
+use crate::cli::fleet::variables::{MatrixAxis, combinations, other_name, run_arguments};
 use crate::cli::run_config::CheckedSpec;
 use crate::error::{Error, Result};
 use crate::fleet::folder::FleetFolder;
+use crate::fleet::ledger::Ledger;
 use crate::fleet::names::entry_name;
 use crate::fleet::plan::{FleetArguments, FleetEntry, FleetPlan, kept_path, real_path};
 use crate::llm::provider::ProviderFacts;
@@ -63,9 +64,10 @@ pub(super) fn planned_entries(
         cancel,
         known: HashMap::new(),
         findings: &mut findings,
-        has_budget: arguments.budget.is_some(),
+        has_budget: arguments.budget.is_some() || has_budget_already(folder, before)?,
     };
     let mut entries: Vec<PlannedEntry> = Vec::new();
+    let mut noted = BTreeSet::new();
     let mut names: BTreeMap<String, (PathBuf, Map<String, Value>, u32)> = BTreeMap::new();
     for candidate in candidates {
         let name = candidate.name();
@@ -80,7 +82,10 @@ pub(super) fn planned_entries(
         match names.insert(name.clone(), what.clone()) {
             None => entries.push(entry),
             Some(same) if same == what => {
-                notes.push(format!("{name} is asked for twice; it is taken once"));
+                let note = format!("{name} is asked for twice; it is taken once");
+                if noted.insert(name) {
+                    notes.push(note);
+                }
             }
             Some(_) => {
                 let message = format!("the name {name:?} is given to several entries");
@@ -94,6 +99,14 @@ pub(super) fn planned_entries(
     Ok(PlannedEntries { entries, notes })
 }
 
+/// Whether an earlier command set a budget, which stays.
+fn has_budget_already(folder: &FleetFolder, before: Option<&FleetPlan>) -> Result<bool> {
+    match before {
+        Some(_) => Ok(Ledger::of(folder).read()?.budget.is_some()),
+        None => Ok(false),
+    }
+}
+
 /// Mistakes without those that several entries of one spec share.
 fn without_repetitions(findings: Vec<Finding>) -> Vec<Finding> {
     let mut seen = BTreeSet::new();
@@ -103,9 +116,13 @@ fn without_repetitions(findings: Vec<Finding>) -> Vec<Finding> {
 
 fn parse_axes(arguments: &FleetArguments, findings: &mut Vec<Finding>) -> Vec<MatrixAxis> {
     let parsed = arguments.matrix.iter().map(|text| MatrixAxis::parse(text));
-    let mut axes = Vec::new();
+    let mut axes: Vec<MatrixAxis> = Vec::new();
     for axis in parsed {
         match axis {
+            Ok(axis) if axes.iter().any(|other| other.key == axis.key) => {
+                let message = format!("`{}` is given twice: list all its values in one", axis.key);
+                findings.push(error_of("--matrix", &message));
+            }
             Ok(axis) => axes.push(axis),
             Err(error) => findings.push(error_of("--matrix", &error.to_string())),
         }
@@ -170,6 +187,8 @@ fn candidates(
         for combination in &combinations {
             let mut variables = of_command.clone();
             variables.extend(combination.clone());
+            variables
+                .retain(|key, _| !other_name(key).is_some_and(|name| of_line.contains_key(name)));
             variables.extend(of_line.clone());
             candidates.extend((0..repeat).map(|repeat| Candidate {
                 spec: spec.clone(),

@@ -1,7 +1,7 @@
 //! The specs that a command line names: files, folders, globs and manifests.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use globset::GlobBuilder;
 use serde::Deserialize;
@@ -100,6 +100,21 @@ fn is_glob(path: &Path) -> bool {
     path.to_string_lossy().contains(['*', '?', '[', '{'])
 }
 
+/// An absolute path without `.` and repeated slashes, and without `..` where this leads to the same file: a name must not
+/// depend on how a path was typed.
+fn usual_spelling(path: &Path) -> PathBuf {
+    let plain: PathBuf = path.components().collect();
+    let mut short = PathBuf::new();
+    for component in plain.components() {
+        match component {
+            Component::ParentDir => drop(short.pop()),
+            other => short.push(other),
+        }
+    }
+    let is_same = short == plain || short.canonicalize().ok() == plain.canonicalize().ok();
+    if is_same { short } else { plain }
+}
+
 fn has_ending(path: &Path, endings: &[&str]) -> bool {
     let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
     ending
@@ -127,12 +142,12 @@ impl Selection<'_> {
     }
 
     fn add_spec(&mut self, path: &Path, line: Option<(ManifestLine, LinePlace)>) {
-        let shown = self.shown(path);
-        self.selected.push(SelectedSpec {
-            path: path.to_owned(),
-            shown,
-            line,
-        });
+        let path = usual_spelling(path);
+        if path.to_str().is_none() {
+            return self.report(&path, "the path of the spec is not UTF-8");
+        }
+        let shown = self.shown(&path);
+        self.selected.push(SelectedSpec { path, shown, line });
     }
 
     fn add_folder(&mut self, path: &Path) {
@@ -292,6 +307,11 @@ mod tests {
         check(&["s/m.jsonl"], &["s/b.yaml", "s/deep/e.yaml"]);
         // One that is not there is reported when it is read.
         check(&["gone.yaml"], &["gone.yaml"]);
+        check(&["./s//../s/./d.md"], &["s/d.md"]);
+        check(&["s/../gone.yaml"], &["gone.yaml"]);
+        // A `..` behind a link leads elsewhere.
+        std::os::unix::fs::symlink("s/deep", folder.join("link")).unwrap();
+        check(&["link/../d.md"], &["link/../d.md"]);
     }
 
     #[test]

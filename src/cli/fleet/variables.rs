@@ -11,6 +11,20 @@ pub(super) const MODEL: &str = "model";
 pub(super) const MAX_RETRIES: &str = "max_retries";
 pub(super) const BUDGET: &str = "budget";
 
+/// The other name of a variable that is an option and a field.
+pub(super) fn other_name(key: &str) -> Option<&'static str> {
+    let names = [
+        (PROVIDER, "generator.provider"),
+        (MODEL, "generator.model"),
+        (BUDGET, "budget.usd"),
+    ];
+    names.into_iter().find_map(|(option, field)| match key {
+        key if key == option => Some(field),
+        key if key == field => Some(option),
+        _ => None,
+    })
+}
+
 /// A `KEY=V1,V2`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MatrixAxis {
@@ -41,6 +55,7 @@ impl MatrixAxis {
             return Err(invalid());
         }
         let value = |text: &str| match key {
+            PROVIDER | MODEL if text.is_empty() => Err(invalid()),
             PROVIDER | MODEL => Ok(Value::from(text)),
             _ => yaml_value(text).map_err(|_| invalid()),
         };
@@ -137,7 +152,7 @@ mod tests {
 
     #[test]
     fn bad_variables_are_refused() {
-        for text in ["model", "=a", "a b=1", "model=", "a=[1"] {
+        for text in ["model", "=a", "a b=1", "model=", "model=a,,b", "a=[1"] {
             assert!(MatrixAxis::parse(text).is_err(), "{text}");
         }
         for variables in [
