@@ -92,19 +92,22 @@ fn run_task(arguments: &FleetTaskArguments, env: &CliEnv, cancel: CancelToken) -
     let root = task.folder.create_root(&task.entry.name)?;
     let env = env.in_root(&root);
     let config = task.config(&env, &cancel);
-    if task.folder.cancelled()?.contains(&task.entry.name) {
-        let text = format!("{} was cancelled", task.entry.name);
-        return Err(Error::Paused(Reason::Cancelled, text));
-    }
+    task.refuse_if_cancelled()?;
     let root = Root::open(&root)?;
     let wait = Duration::from_secs(arguments.wait_lock);
     let lock = root.lock_until(Instant::now() + wait, &cancel)?;
-    if let Some(end) = task.recorded_end()? {
-        return Ok(end);
-    }
-    match config {
-        Ok(config) => task.run(config, &env, (root, lock), cancel),
-        Err(error) => task.refuse(&error, &lock),
+    match (config, task.recorded_end()?) {
+        // What was asked for then is over, and stays so.
+        (Err(error), Some(_)) if error.reason() == Reason::SpecChanged => {
+            Ok(TaskEnd::of(RunOutcome::refused(&error), false))
+        }
+        (_, Some(end)) => Ok(end),
+        (Err(error), None) => task.refuse(&error, &lock),
+        (Ok(config), None) => {
+            // `fleet cancel` stops the task that has the lock, not those that wait for it.
+            task.refuse_if_cancelled()?;
+            task.run(config, &env, (root, lock), cancel)
+        }
     }
 }
 
@@ -134,6 +137,16 @@ impl Task {
             entry,
             started_at: timestamp(),
         })
+    }
+
+    fn refuse_if_cancelled(&self) -> Result<()> {
+        match self.folder.cancelled()?.contains(&self.entry.name) {
+            true => {
+                let text = format!("{} was cancelled", self.entry.name);
+                Err(Error::Paused(Reason::Cancelled, text))
+            }
+            false => Ok(()),
+        }
     }
 
     /// The settings of the run; refused where the spec is not the one that was planned.

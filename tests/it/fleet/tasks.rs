@@ -1,6 +1,7 @@
 //! `fleet task`: what an engine starts, by hand.
 
 use std::fs;
+use std::path::PathBuf;
 
 use super::{always_right, json, name_of, names, project, result, right};
 use crate::support::server::Server;
@@ -83,8 +84,34 @@ fn a_changed_spec_does_not_replace_a_result() {
         "specs/a.yaml",
         text.replace("Write the answer", "Write another answer"),
     );
-    project.run(&["fleet", "task", "fleet", "0"]).exits(0);
+    let ran = project.run(&["fleet", "task", "fleet", "0"]).exits(65);
+    assert_eq!(ran.outcome_and_reason().1, "spec_changed");
     assert_eq!(result(&project, "a"), before);
+    let status = project.run(&["fleet", "status", "fleet"]).exits(0);
+    assert!(status.stdout.contains("1 succeeded"), "{}", status.stdout);
+}
+
+#[test]
+fn a_task_that_waits_does_not_begin_after_a_cancellation() {
+    let server = Server::answering(|_| right().held());
+    let project = project(&["a"], &server);
+    project.run(&["fleet", "plan", "specs"]).exits(0);
+    let first = project.start(&["fleet", "task", "fleet", "0"]);
+    server.wait_for(1);
+    let mut second = project.start(&["fleet", "task", "fleet", "0"]);
+    let lock = format!("fleet/roots/{}/.orchestrator.lock", name_of(&project, "a"));
+    let lock = project.path(&lock);
+    let descriptors = PathBuf::from(format!("/proc/{}/fd", second.id()));
+    second.until("it waits for the lock", || {
+        let open = fs::read_dir(&descriptors).into_iter().flatten().flatten();
+        open.filter_map(|entry| fs::read_link(entry.path()).ok())
+            .any(|path| path == lock)
+    });
+    project.run(&["fleet", "cancel", "fleet"]).exits(0);
+    first.wait().exits(130);
+    let second = second.wait().exits(4);
+    assert_eq!(second.outcome_and_reason().1, "cancelled");
+    assert_eq!(server.count(), 1);
 }
 
 #[test]
