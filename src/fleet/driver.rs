@@ -351,6 +351,7 @@ impl<'a> Driver<'a> {
         let tracked = &mut self.entries[position];
         tracked.losses = 0;
         let provider = tracked.entry.provider.clone();
+        let mut refused = None;
         match result.outcome {
             TaskOutcome::Success | TaskOutcome::Failed if result.is_over(&tracked.entry.entry) => {
                 self.gates.open(&provider);
@@ -366,6 +367,11 @@ impl<'a> Driver<'a> {
                 tracked.is_paused = true;
                 let reason = result.reason.as_str();
                 if reason == Reason::ProviderUnauthorized.word() {
+                    if self.gates.state(&provider, now) != GateState::Refused {
+                        refused = Some(format!(
+                            "{provider} refuses the key or the account: nothing more is started for it"
+                        ));
+                    }
                     self.gates.refuse(&provider);
                 } else if reason == Reason::ProviderUnavailable.word() {
                     self.gates.close(&provider, now);
@@ -379,6 +385,9 @@ impl<'a> Driver<'a> {
         }
         let entry = &self.entries[position].entry.entry;
         self.host.show(DriverEvent::Ended { entry, result });
+        if let Some(line) = refused {
+            self.host.show(DriverEvent::Note(line));
+        }
     }
 
     /// A task ended without a result.
@@ -613,7 +622,10 @@ impl TrackedEntry {
     fn wait_again(&mut self, result: &TaskResult) {
         self.standing = Standing::Waiting;
         self.result_before = Some(result.task.ended_at.clone());
-        self.needs = result.task.needs_usd.map(Micros::from_usd);
+        // A spec that has changed since may need less.
+        let needs = result.task.needs_usd;
+        let needs = needs.filter(|_| result.task.spec_hash == self.entry.entry.spec_hash);
+        self.needs = needs.map(Micros::from_usd);
         self.not_before = None;
     }
 }

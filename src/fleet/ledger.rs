@@ -212,7 +212,7 @@ impl TaskBudget {
 impl SharedBudget for TaskBudget {
     fn reserve(&self, run_id: &str, used: f64, next: f64) -> Result<()> {
         let others = self.spent_before.iter().filter(|(id, _)| *id != run_id);
-        let before: f64 = others.map(|(_, usd)| usd).sum();
+        let before = others.fold(0.0, |sum, (_, usd)| sum + usd);
         let (spent, next) = (Micros::from_usd(before + used), Micros::from_usd(next));
         let left = self.ledger.change(&self.cancel, |state| {
             let fits = state.reserve(&self.name, spent, next);

@@ -45,7 +45,7 @@ pub(crate) enum FleetCommand {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
         /// Names of entries [default: all that are not over]
-        #[arg(value_name = "NAME")]
+        #[arg(value_name = "NAME", allow_hyphen_values = true)]
         names: Vec<String>,
     },
 }
@@ -125,7 +125,7 @@ pub(crate) struct FleetTaskArguments {
     #[arg(value_name = "DIR")]
     pub(super) directory: PathBuf,
     /// Name of the entry, or its index
-    #[arg(value_name = "NAME|INDEX")]
+    #[arg(value_name = "NAME|INDEX", allow_hyphen_values = true)]
     pub(super) entry: String,
     /// Seconds to wait for another task of the same entry
     #[arg(long, value_name = "S", default_value_t = 600)]

@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cancel::CancelToken;
 use crate::cli::env::{CliEnv, cancel_on_signals};
-use crate::cli::fleet::summary::{EntryState, summarize};
+use crate::cli::fleet::summary::{EntryState, entries_text, summarize};
 use crate::error::{Error, Result};
 use crate::fleet::engine::EngineName;
 use crate::fleet::engine::slurm::{SlurmCaller, SlurmEngine, SlurmSettings};
@@ -31,7 +31,7 @@ pub(super) fn main(env: &CliEnv, directory: &Path, names: &[String]) -> Result<S
         EngineName::Local => chosen.iter().for_each(|task| interrupt(&folder, task)),
         EngineName::Slurm => cancel_jobs(env, &folder, &plan, (&chosen, &cancel))?,
     }
-    Ok(format!("cancelled {} entries\n", chosen.len()))
+    Ok(format!("cancelled {}\n", entries_text(chosen.len())))
 }
 
 /// The named entries, else all, without those that are over.

@@ -17,6 +17,7 @@ mod variables;
 use crate::cli::env::CliEnv;
 use crate::cli::fleet::arguments::FleetCommand;
 use crate::cli::fleet::run::PlanUse;
+use crate::cli::fleet::summary::FleetSummary;
 use crate::cli::output::{print_error, write_stdout};
 use crate::error::Result;
 
@@ -24,9 +25,17 @@ use crate::error::Result;
 pub(super) fn main(command: FleetCommand, env: &CliEnv) -> u8 {
     let done = match command {
         FleetCommand::Task(arguments) => return task::main(&arguments, env),
-        FleetCommand::Run(arguments) => run::main(arguments, PlanUse::Drive, env),
-        FleetCommand::Plan(arguments) => run::main(arguments, PlanUse::Write, env),
-        FleetCommand::Resume(arguments) => run::resume(&arguments, env),
+        FleetCommand::Run(arguments) => {
+            let json = arguments.output.json;
+            with_object(run::main(arguments, PlanUse::Drive, env), json)
+        }
+        FleetCommand::Plan(arguments) => {
+            let json = arguments.output.json;
+            with_object(run::main(arguments, PlanUse::Write, env), json)
+        }
+        FleetCommand::Resume(arguments) => {
+            with_object(run::resume(&arguments, env), arguments.json)
+        }
         FleetCommand::Status { directory, json } => printed(status::main(env, &directory, json)),
         FleetCommand::Report {
             directory,
@@ -36,6 +45,16 @@ pub(super) fn main(command: FleetCommand, env: &CliEnv) -> u8 {
         FleetCommand::Cancel { directory, names } => printed(cancel::main(env, &directory, &names)),
     };
     done.unwrap_or_else(|error| print_error(&error))
+}
+
+/// A command that is refused has an object, too.
+fn with_object(done: Result<u8>, json: bool) -> Result<u8> {
+    if let Some(error) = done.as_ref().err().filter(|_| json) {
+        FleetSummary::refused(error)
+            .json()
+            .and_then(|text| write_stdout(&text))?;
+    }
+    done
 }
 
 fn printed(text: Result<String>) -> Result<u8> {

@@ -54,7 +54,11 @@ pub(super) fn main(
         entries.push(reported(entry, link));
     }
     let page = fleet_page(&FleetReport {
-        title: format!("Fleet {}: {}", summary.fleet_id, summary.outcome),
+        title: format!(
+            "Fleet {}: {}",
+            summary.fleet_id.as_deref().unwrap_or_default(),
+            summary.outcome
+        ),
         outcome: summary.outcome,
         counts: summary.counts.text(),
         budget_usd: summary.budget_usd,

@@ -58,6 +58,7 @@ impl RootFacts {
 
     /// What all runs together have spent, in USD.
     pub(super) fn spent_usd(&self) -> f64 {
-        self.spent.values().sum()
+        // `sum` of nothing is -0.
+        self.spent.values().fold(0.0, |sum, usd| sum + usd)
     }
 }

@@ -8,8 +8,8 @@ use crate::cli::fleet::arguments::{FleetResumeArguments, FleetRunArguments};
 use crate::cli::fleet::entries::{PlannedEntries, planned_entries};
 use crate::cli::fleet::host::RunHost;
 use crate::cli::fleet::progress::FleetConsole;
-use crate::cli::fleet::summary::{FleetSummary, summarize};
-use crate::cli::output::write_stdout;
+use crate::cli::fleet::summary::{FleetSummary, budget_text, entries_text, summarize};
+use crate::cli::output::{print_stderr, write_stdout};
 use crate::error::{Error, Result};
 use crate::fleet::driver::{Driver, DriverEnd, DriverEntry, DriverSettings};
 use crate::fleet::engine::local::LocalEngine;
@@ -22,7 +22,6 @@ use crate::fleet::task_result::{TaskOutcome, TaskResult};
 use crate::llm::provider::ProviderFacts;
 use crate::state::reason::Reason;
 use crate::state::store::Root;
-use crate::text::quote::shell_word;
 
 /// What a command does with the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +120,7 @@ fn execute(request: Request, env: &CliEnv) -> Result<u8> {
     let before = FleetPlan::load(folder)?;
     let planned = planned_entries(&request.arguments, folder, before.as_ref(), env, &cancel)?;
     if request.dry_run {
-        return show_entries(&planned).map(|()| 0);
+        return show_entries(&request, before, &planned).map(|()| 0);
     }
     let mut engine_check = None;
     if request.plan_use == PlanUse::Drive && request.arguments.engine == EngineName::Slurm {
@@ -196,7 +195,23 @@ fn refuse_flags(request: &Request) -> Result<()> {
     )))
 }
 
-fn show_entries(planned: &PlannedEntries) -> Result<()> {
+/// Prints the entries, or the state that the plan would have.
+fn show_entries(
+    request: &Request,
+    before: Option<FleetPlan>,
+    planned: &PlannedEntries,
+) -> Result<()> {
+    if request.output.json {
+        let is_new = before.is_none();
+        let plan = merged_plan(request, before, planned);
+        let mut summary = summarize(&request.folder, &plan)?;
+        summary.notes.clone_from(&planned.notes);
+        summary.fleet_id = summary.fleet_id.filter(|_| !is_new);
+        return write_stdout(&summary.json()?);
+    }
+    if !request.output.quiet {
+        planned.notes.iter().for_each(|note| print_stderr(note));
+    }
     let lines = planned.entries.iter().map(|planned| {
         let variables = serde_json::Value::Object(planned.entry.variables.clone());
         format!(
@@ -222,20 +237,24 @@ fn write_plan(
     if let Some(budget) = request.budget {
         ledger.set_budget(budget, cancel)?;
     }
-    let mut plan = before.unwrap_or_else(|| FleetPlan::new(request.arguments.clone()));
-    plan.arguments = request.arguments.clone();
-    plan.merge(
-        planned
-            .entries
-            .iter()
-            .map(|planned| planned.entry.clone())
-            .collect(),
-    );
+    let mut plan = merged_plan(request, before, planned);
     if request.retries_failed {
         continue_failed(folder, &mut plan)?;
     }
     plan.save(folder)?;
     Ok(plan)
+}
+
+fn merged_plan(
+    request: &Request,
+    before: Option<FleetPlan>,
+    planned: &PlannedEntries,
+) -> FleetPlan {
+    let mut plan = before.unwrap_or_else(|| FleetPlan::new(request.arguments.clone()));
+    plan.arguments = request.arguments.clone();
+    let entries = planned.entries.iter();
+    plan.merge(entries.map(|planned| planned.entry.clone()).collect());
+    plan
 }
 
 /// Marks the failed entries that can be continued.
@@ -317,19 +336,15 @@ fn conclude(
     } else if request.detaches {
         summary.exit_code = 0;
     }
-    if summary.counts.has_unfinished() {
-        let folder = request.folder.path.to_string_lossy();
-        summary.next = Some(format!("orchestrator fleet resume {}", shell_word(&folder)));
-    }
+    summary.find_next(&request.folder);
     let exit_code = summary.exit_code;
     if request.output.json {
-        let text = serde_json::to_string(&summary)
-            .map_err(|error| Error::Bug(format!("cannot serialize the result: {error}")))?;
-        write_stdout(&(text + "\n"))?;
+        write_stdout(&summary.json()?)?;
         return Ok(exit_code);
     }
-    if let (Some(next), true) = (&summary.next, request.plan_use == PlanUse::Drive) {
-        crate::cli::output::print_stderr(&format!("next: {next}"));
+    let is_shown = request.plan_use == PlanUse::Drive && !request.output.quiet;
+    if let Some(next) = summary.next.as_ref().filter(|_| is_shown) {
+        print_stderr(&format!("next: {next}"));
     }
     write_stdout(&result_line(request, &summary))?;
     Ok(exit_code)
@@ -340,13 +355,16 @@ fn result_line(request: &Request, summary: &FleetSummary) -> String {
     let counts = &summary.counts;
     if request.plan_use == PlanUse::Write {
         return format!(
-            "planned {} entries in {path}: {}\n",
-            counts.entries,
+            "planned {} in {path}: {}\n",
+            entries_text(counts.entries),
             counts.text()
         );
     }
     let money = match summary.budget_usd {
-        Some(budget) => format!(", ${:.4} of ${budget:.2} spent", summary.spent_usd),
+        Some(budget) => {
+            let budget = budget_text(budget);
+            format!(", ${:.4} of {budget} spent", summary.spent_usd)
+        }
         None if 0.0 < summary.spent_usd => format!(", ${:.4} spent", summary.spent_usd),
         None => String::new(),
     };

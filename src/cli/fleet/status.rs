@@ -3,12 +3,11 @@
 use std::path::Path;
 
 use crate::cli::env::CliEnv;
-use crate::cli::fleet::summary::{EntryState, EntrySummary, FleetSummary, summarize};
+use crate::cli::fleet::summary::{EntryState, EntrySummary, FleetSummary, budget_text, summarize};
 use crate::cli::table::Table;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fleet::folder::FleetFolder;
 use crate::fleet::plan::FleetPlan;
-use crate::text::quote::shell_word;
 use crate::text::shorten::one_line;
 
 const SHOWN_CHARACTERS: usize = 80;
@@ -18,10 +17,7 @@ pub(super) fn fleet_state(env: &CliEnv, directory: &Path) -> Result<(FleetFolder
     let folder = FleetFolder::new(&env.absolute(directory));
     let plan = FleetPlan::load_existing(&folder)?;
     let mut summary = summarize(&folder, &plan)?;
-    if summary.counts.has_unfinished() {
-        let path = folder.path.to_string_lossy();
-        summary.next = Some(format!("orchestrator fleet resume {}", shell_word(&path)));
-    }
+    summary.find_next(&folder);
     Ok((folder, summary))
 }
 
@@ -29,9 +25,7 @@ pub(super) fn fleet_state(env: &CliEnv, directory: &Path) -> Result<(FleetFolder
 pub(super) fn main(env: &CliEnv, directory: &Path, json: bool) -> Result<String> {
     let (_, summary) = fleet_state(env, directory)?;
     if json {
-        let text = serde_json::to_string(&summary)
-            .map_err(|error| Error::Bug(format!("cannot serialize the status: {error}")))?;
-        return Ok(text + "\n");
+        return summary.json();
     }
     let mut table = Table::new(["entry", "outcome", "reason", "starts", "cost", "cause"]);
     for entry in &summary.entries {
@@ -46,7 +40,7 @@ pub(super) fn main(env: &CliEnv, directory: &Path, json: bool) -> Result<String>
         ]);
     }
     let money = match summary.budget_usd {
-        Some(budget) => format!(" of ${budget:.2}"),
+        Some(budget) => format!(" of {}", budget_text(budget)),
         None => String::new(),
     };
     let mut text = format!(

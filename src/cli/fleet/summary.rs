@@ -6,14 +6,15 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::cli::fleet::root_facts::RootFacts;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fleet::folder::FleetFolder;
-use crate::fleet::ledger::Ledger;
+use crate::fleet::ledger::{Ledger, LedgerState};
 use crate::fleet::plan::{FleetEntry, FleetPlan};
 use crate::fleet::task_result::{TaskOutcome, TaskResult};
 use crate::state::reason::Reason;
 use crate::state::run::UsageTotals;
 use crate::state::store::Root;
+use crate::text::quote::shell_word;
 
 /// The state of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -55,6 +56,9 @@ pub(super) struct EntrySummary {
     pub seconds: Option<f64>,
     pub host: Option<String>,
     pub root: String,
+    /// Whether it failed and `fleet resume --failed` goes on with it.
+    #[serde(skip)]
+    can_continue: bool,
 }
 
 /// How many entries are in each state.
@@ -75,7 +79,8 @@ pub(super) struct EntryCounts {
 /// The result of a fleet.
 #[derive(Debug, Serialize)]
 pub(super) struct FleetSummary {
-    pub fleet_id: String,
+    /// `null` where there is no plan.
+    pub fleet_id: Option<String>,
     pub outcome: &'static str,
     pub exit_code: u8,
     pub counts: EntryCounts,
@@ -89,7 +94,11 @@ pub(super) struct FleetSummary {
 
 /// Reads the state of a fleet. Takes no lock.
 pub(super) fn summarize(folder: &FleetFolder, plan: &FleetPlan) -> Result<FleetSummary> {
-    let ledger = Ledger::of(folder).read()?;
+    let ledger = match folder.has_plan() {
+        true => Ledger::of(folder).read()?,
+        // Of a plan that is not written.
+        false => LedgerState::default(),
+    };
     let cancelled = folder.cancelled()?;
     let entries: Vec<EntrySummary> = plan
         .entries
@@ -99,12 +108,12 @@ pub(super) fn summarize(folder: &FleetFolder, plan: &FleetPlan) -> Result<FleetS
     let counts = counts(&entries);
     let (outcome, exit_code) = counts.outcome();
     Ok(FleetSummary {
-        fleet_id: plan.fleet_id.clone(),
+        fleet_id: Some(plan.fleet_id.clone()),
         outcome,
         exit_code,
         counts,
         budget_usd: ledger.budget.map(|budget| budget.usd()),
-        spent_usd: entries.iter().map(|entry| entry.spent_usd).sum(),
+        spent_usd: entries.iter().fold(0.0, |sum, entry| sum + entry.spent_usd),
         reserved_usd: ledger.sum().usd(),
         entries,
         notes: Vec::new(),
@@ -143,7 +152,15 @@ fn entry_summary(
     });
     let reason = result.as_ref().map(|result| result.reason.clone());
     let was_cancelled = (state == EntryState::Cancelled).then(|| Reason::Cancelled.to_string());
+    let has_failed = result
+        .as_ref()
+        .is_some_and(|result| result.outcome == TaskOutcome::Failed);
+    let word = reason.as_deref().and_then(Reason::from_word);
+    let can_continue = has_failed
+        && !entry.left_out
+        && word.is_some_and(|reason| reason.is_continuable() || reason == Reason::Lost);
     Ok(EntrySummary {
+        can_continue,
         name: entry.name.clone(),
         spec: entry.spec.clone(),
         variables: entry.variables.clone(),
@@ -164,6 +181,61 @@ fn entry_summary(
         host: result.map(|result| result.task.host),
         root: FleetFolder::relative_root(&entry.name),
     })
+}
+
+impl FleetSummary {
+    /// What a command that was refused, or stopped before it began, prints.
+    pub(super) fn refused(error: &Error) -> FleetSummary {
+        FleetSummary {
+            fleet_id: None,
+            outcome: match error {
+                Error::Stopped(_) => "INTERRUPTED",
+                _ => "REFUSED",
+            },
+            exit_code: error.exit_code(),
+            counts: EntryCounts::default(),
+            budget_usd: None,
+            spent_usd: 0.0,
+            reserved_usd: 0.0,
+            entries: Vec::new(),
+            notes: vec![error.to_string()],
+            next: None,
+        }
+    }
+
+    /// Sets the command that goes on, if something is left.
+    pub(super) fn find_next(&mut self, folder: &FleetFolder) {
+        let flag = match self.counts.has_unfinished() {
+            true => "",
+            false if self.entries.iter().any(|entry| entry.can_continue) => " --failed",
+            false => return,
+        };
+        let path = shell_word(&folder.path.to_string_lossy());
+        self.next = Some(format!("orchestrator fleet resume {path}{flag}"));
+    }
+
+    /// The object on stdout.
+    pub(super) fn json(&self) -> Result<String> {
+        let text = serde_json::to_string(self)
+            .map_err(|error| Error::Bug(format!("cannot serialize the state: {error}")))?;
+        Ok(text + "\n")
+    }
+}
+
+/// `1 entry`, `3 entries`.
+pub(super) fn entries_text(count: usize) -> String {
+    match count {
+        1 => "1 entry".to_owned(),
+        count => format!("{count} entries"),
+    }
+}
+
+/// An amount as people write it: in cents if that is exact.
+pub(super) fn budget_text(usd: f64) -> String {
+    match (usd * 100.0).fract().abs() < 1e-6 {
+        true => format!("${usd:.2}"),
+        false => format!("${usd}"),
+    }
 }
 
 fn is_continued(entry: &FleetEntry, result: &Option<TaskResult>) -> bool {
@@ -214,7 +286,7 @@ impl EntryCounts {
     }
 
     /// Whether entries are left that a further command can work on.
-    pub(super) fn has_unfinished(&self) -> bool {
+    fn has_unfinished(&self) -> bool {
         0 < self.refused
             + self.paused
             + self.cancelled

@@ -52,11 +52,8 @@ fn result(page: &mut HtmlWriter, report: &FleetReport) {
         .budget_usd
         .map_or("none".to_owned(), |budget| usd(Some(budget)));
     page.term("Budget", &budget);
-    let seconds: f64 = report
-        .entries
-        .iter()
-        .filter_map(|entry| entry.seconds)
-        .sum();
+    let seconds = report.entries.iter().filter_map(|entry| entry.seconds);
+    let seconds = seconds.fold(0.0, |sum, seconds| sum + seconds);
     page.term("Time of all tasks", &duration((seconds * 1000.0) as u64));
     page.raw("</dl>\n");
     if let Some(next) = &report.next {

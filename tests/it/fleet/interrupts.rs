@@ -210,6 +210,8 @@ fn a_provider_that_refuses_the_key_gets_no_further_entries() {
     assert_eq!(end["counts"]["paused"], 1, "{end}");
     assert_eq!(end["counts"]["waiting"], 2, "{end}");
     assert_eq!(end["entries"][0]["reason"], "provider_unauthorized");
+    let note = end["notes"][0].as_str().unwrap();
+    assert!(note.starts_with("anthropic refuses the key"), "{note}");
 }
 
 #[test]

@@ -162,3 +162,40 @@ fn the_sum_of_all_bills_stays_within_the_budget() {
     assert!((spent - billed).abs() < 1e-6, "{spent} {billed}");
     assert_eq!(summary["counts"]["paused"].as_u64(), Some(8), "{summary}");
 }
+
+#[test]
+fn a_budget_holds_for_a_command_that_does_not_repeat_it() {
+    let server = always_right();
+    let project = project(&["a"], &server);
+    let plan = ["fleet", "plan", "specs", "--budget", "0.0154"];
+    project.run(&plan).exits(0);
+    let text = project.read("specs/a.yaml");
+    project.write(
+        "specs/b.yaml",
+        text.replace(", price: {input: 3.0, output: 15.0}", ""),
+    );
+    project
+        .run(&["fleet", "run", "specs"])
+        .exits(65)
+        .says("specs/b.yaml:1:1: cannot keep the budget of the fleet");
+    let ran = project.run(&["fleet", "run", "specs/a.yaml"]).exits(4);
+    assert!(ran.stdout.contains(" of $0.0154 spent"), "{}", ran.stdout);
+    assert_eq!(json(&project, "ledger.json")["budget"], 15_400);
+    assert_eq!(server.count(), 0);
+}
+
+#[test]
+fn what_a_changed_spec_needs_is_not_what_it_needed_before() {
+    let server = always_right();
+    let project = project(&["a"], &server);
+    let run = ["fleet", "run", "specs", "--budget", "0.01"];
+    project.run(&run).exits(4);
+    let text = project.read("specs/a.yaml");
+    let text = text.replace("Write the answer", "Write another answer");
+    project.write(
+        "specs/a.yaml",
+        text.replace("max_tokens: 1000", "max_tokens: 100"),
+    );
+    project.run(&run).exits(0);
+    assert_eq!(server.count(), 1);
+}

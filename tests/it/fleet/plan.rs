@@ -3,7 +3,7 @@
 use serde_json::{Value, json as value};
 use sha2::{Digest, Sha256};
 
-use super::{always_right, json, names, project};
+use super::{always_right, json, names, project, summary};
 use crate::support::project::Project;
 
 /// The variables of the entries.
@@ -243,4 +243,102 @@ fn entries_that_are_not_asked_for_are_left_out() {
     assert_eq!(server.count(), 1);
     project.run(&["fleet", "run", "specs"]).exits(0);
     assert_eq!(server.count(), 2);
+}
+
+#[test]
+fn a_name_does_not_depend_on_how_a_path_is_typed() {
+    let server = always_right();
+    let project = project(&["a"], &server);
+    project.write("lists/all.jsonl", "{\"spec\": \"../specs/./a.yaml\"}\n");
+    let absolute = project.path("specs/a.yaml");
+    let absolute = absolute.to_str().unwrap();
+    let spellings = [
+        "specs/a.yaml",
+        "./specs",
+        "specs//a.yaml",
+        "lists/../specs/*.yaml",
+        "lists/all.jsonl",
+        absolute,
+    ];
+    let words = [&["fleet", "plan"], &spellings[..]].concat();
+    let ran = project.run(&words).exits(0);
+    assert_eq!(names(&project).len(), 1, "{:?}", names(&project));
+    let entry = &json(&project, "fleet.json")["entries"][0];
+    assert!(!entry["spec"].as_str().unwrap().contains("/."), "{entry}");
+    assert_eq!(ran.stderr.matches("is asked for twice").count(), 1);
+}
+
+#[test]
+fn a_manifest_wins_also_where_an_option_is_given_as_a_field() {
+    let server = always_right();
+    let project = project(&["a"], &server);
+    let lines = [
+        r#"{"spec": "a.yaml", "set": {"generator.model": "mine", "budget.usd": 2}}"#,
+        r#"{"spec": "a.yaml", "model": "mine", "budget": 3}"#,
+    ];
+    project.write("specs/all.jsonl", lines.join("\n"));
+    let more = ["--matrix", "model=x", "--set", "budget.usd=9"];
+    let plan = ["fleet", "plan", "specs/all.jsonl"];
+    project.run(&[&plan[..], &more].concat()).exits(0);
+    let expected = [
+        value!({"generator.model": "mine", "budget.usd": 2}),
+        value!({"model": "mine", "budget": 3}),
+    ];
+    assert_eq!(variables(&project), expected);
+}
+
+#[test]
+fn a_matrix_is_given_once_and_has_values() {
+    let server = always_right();
+    let project = project(&["a"], &server);
+    let plan = ["fleet", "plan", "specs", "--matrix"];
+    let twice = ["model=a", "--matrix", "model=b"];
+    project
+        .run(&[&plan[..], &twice].concat())
+        .exits(65)
+        .says("`model` is given twice");
+    project
+        .run(&[&plan[..], &["model=a,,b"]].concat())
+        .exits(65)
+        .says("invalid --matrix \"model=a,,b\"");
+    assert!(!project.exists("fleet"));
+}
+
+#[test]
+fn with_json_there_is_an_object_whatever_happens() {
+    let server = always_right();
+    let project = project(&["a"], &server)
+        .file("full/x.txt", "x")
+        .file("bad.yaml", "name: x\n");
+    let refused = |arguments: &[&str], code: i32, says: &str| {
+        let words = [&["fleet", "run", "--json"], arguments].concat();
+        let ran = project.run(&words).exits(code).says(says);
+        let object = summary(&ran.stdout);
+        assert_eq!(object["outcome"], "REFUSED");
+        assert_eq!(object["exit_code"], code);
+        assert_eq!(object["entries"], value!([]));
+        let note = object["notes"][0].as_str().unwrap();
+        assert!(note.contains(says), "{object}");
+    };
+    refused(&["bad.yaml"], 65, "description");
+    refused(&["specs", "--out", "full"], 64, "is not empty");
+    let ran = project.run(&["fleet", "run", "specs", "--json", "--dry-run"]);
+    let object = summary(&ran.exits(0).stdout);
+    assert_eq!(object["fleet_id"], Value::Null);
+    assert_eq!(object["entries"][0]["state"], "waiting");
+    // Nothing is spent, and that is not less than nothing.
+    assert!(object["spent_usd"].as_f64().unwrap().is_sign_positive());
+    assert!(!project.exists("fleet"));
+}
+
+#[test]
+fn an_entry_whose_name_begins_with_a_dash_is_an_entry() {
+    let server = always_right();
+    let project = project(&["-a"], &server);
+    project.run(&["fleet", "plan", "specs"]).exits(0);
+    let name = names(&project)[0].clone();
+    assert!(name.starts_with("-a-"), "{name}");
+    project.run(&["fleet", "cancel", "fleet", &name]).exits(0);
+    let ran = project.run(&["fleet", "task", "fleet", &name, "--wait-lock", "1"]);
+    assert_eq!(ran.exits(4).outcome_and_reason().1, "cancelled");
 }
