@@ -150,7 +150,13 @@ impl Ledger {
     }
 
     /// Sets what an entry has spent. A signal that stops the command does not prevent it: locks are held only shortly.
+    /// Only the caller changes this entry, so nothing is written where it is right already; an entry that is not there has
+    /// nothing reserved.
     pub(crate) fn settle(&self, name: &str, spent: Micros) -> Result<()> {
+        let reserved = self.read()?.reserved;
+        if reserved.get(name).copied().unwrap_or_default() == spent {
+            return Ok(());
+        }
         let cancel = CancelToken::never()
             .map_err(|error| Error::io("lock", &self.folder.file(LEDGER_LOCK), error))?;
         self.change(&cancel, |state| {

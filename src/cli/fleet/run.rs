@@ -152,7 +152,7 @@ fn execute(request: Request, env: &CliEnv) -> Result<u8> {
                 .jobs
                 .map_or_else(cpus, |jobs| jobs as usize);
             let program = PathBuf::from("/proc/self/exe");
-            let mut engine = LocalEngine::new(program, folder, jobs)?;
+            let mut engine = LocalEngine::new(program, folder, jobs);
             drive(
                 &request,
                 (&plan, &planned),

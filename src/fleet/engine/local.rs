@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 
@@ -19,35 +19,49 @@ use crate::fleet::engine::{
 use crate::fleet::folder::{CANCELLED_FILE, FleetFolder};
 use crate::process::own_process::OwnProcess;
 
+/// When the directory begins to be watched. The kernel needs up to 15 ms to end a watch, which would be a good part of a
+/// short fleet. `fleet cancel` interrupts tasks itself, and the driver looks for cancellations whenever one has ended; the
+/// watch is for those that it cannot reach, in another container for example.
+const WATCH_AFTER: Duration = Duration::from_secs(1);
+
 /// Tasks as children of this process.
 pub(crate) struct LocalEngine {
     program: PathBuf,
     folder: FleetFolder,
     jobs: usize,
     running: BTreeMap<usize, OwnProcess>,
-    /// Readable when a file of the directory was replaced: `fleet cancel` does that.
-    changes: OwnedFd,
+    started: Instant,
+    /// Readable when a file of the directory was replaced: `fleet cancel` does that. `None`: it is not watched yet.
+    changes: Option<OwnedFd>,
 }
 
 impl LocalEngine {
     /// `program` is this one.
-    pub(crate) fn new(program: PathBuf, folder: &FleetFolder, jobs: usize) -> Result<LocalEngine> {
-        let failed = |error: rustix::io::Errno| Error::io("watch", &folder.path, error);
-        let changes = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(failed)?;
-        add_watch(&changes, &folder.path, WatchFlags::MOVED_TO).map_err(failed)?;
-        Ok(LocalEngine {
+    pub(crate) fn new(program: PathBuf, folder: &FleetFolder, jobs: usize) -> LocalEngine {
+        LocalEngine {
             program,
             folder: folder.clone(),
             jobs: jobs.max(1),
             running: BTreeMap::new(),
-            changes,
-        })
+            started: Instant::now(),
+            changes: None,
+        }
+    }
+
+    fn watch(&mut self) -> io::Result<()> {
+        let changes = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        add_watch(&changes, &self.folder.path, WatchFlags::MOVED_TO)?;
+        self.changes = Some(changes);
+        Ok(())
     }
 
     /// Drains the changes of the directory; returns whether one of them was a cancellation.
     fn was_cancelled(&self) -> bool {
+        let Some(changes) = &self.changes else {
+            return false;
+        };
         let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut events = Reader::new(&self.changes, &mut buffer);
+        let mut events = Reader::new(changes, &mut buffer);
         let mut is_cancelled = false;
         while let Ok(event) = events.next() {
             let name = event.file_name().map(|name| name.to_bytes());
@@ -128,12 +142,21 @@ impl Engine for LocalEngine {
     fn withdraw(&mut self, _tasks: &[EngineTask]) {}
 
     fn wait(&mut self, cancel: &CancelToken, until: Option<Instant>) -> io::Result<EngineWait> {
+        let watch_at = self.changes.is_none().then(|| self.started + WATCH_AFTER);
+        let until = until.into_iter().chain(watch_at).min();
         loop {
-            let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.changes.as_fd()];
-            descriptors.extend(self.running.values().map(OwnProcess::as_fd));
+            let watched = self.changes.iter().map(AsFd::as_fd);
+            let tasks = self.running.values().map(OwnProcess::as_fd);
+            let descriptors: Vec<BorrowedFd<'_>> = watched.chain(tasks).collect();
             match cancel.wait_any(&descriptors, until)? {
                 WakeReason::Stopped(signal) => return Ok(EngineWait::Stopped(signal)),
-                WakeReason::TimedOut => return Ok(EngineWait::Over),
+                WakeReason::TimedOut => {
+                    // What was cancelled before is seen now: the driver reads the file after a wait.
+                    if watch_at.is_some_and(|at| at <= Instant::now()) {
+                        self.watch()?;
+                    }
+                    return Ok(EngineWait::Over);
+                }
                 // Tasks replace the ledger, too, which changes nothing here.
                 WakeReason::Ready if self.was_cancelled() || self.has_ended()? => {
                     return Ok(EngineWait::Over);

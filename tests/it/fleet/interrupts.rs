@@ -225,3 +225,29 @@ fn a_provider_that_does_not_answer_is_tried_five_times() {
     assert_eq!(server.count(), 25);
     assert_eq!(names(&project).len(), 1);
 }
+
+/// `fleet cancel` cannot interrupt tasks that it does not see, in another container for example.
+#[test]
+fn a_driver_obeys_the_file_of_cancellations_alone() {
+    let server = Server::answering(|_| right().held());
+    let project = project(&["a", "b"], &server);
+    let mut driver = project.start(&["fleet", "run", "specs", "--jobs", "1"]);
+    server.wait_for(1);
+    let descriptors = std::path::PathBuf::from(format!("/proc/{}/fd", driver.id()));
+    driver.until("it watches the directory", || {
+        let open = std::fs::read_dir(&descriptors).unwrap().flatten();
+        open.filter_map(|entry| std::fs::read_link(entry.path()).ok())
+            .any(|path| path.ends_with("anon_inode:inotify"))
+    });
+    let names = serde_json::to_string(&names(&project)).unwrap();
+    project.write("fleet/.new-cancelled.json", names);
+    let file = |name: &str| project.path(&format!("fleet/{name}"));
+    std::fs::rename(file(".new-cancelled.json"), file("cancelled.json")).unwrap();
+    let ran = driver.wait().exits(4);
+    assert!(
+        ran.stdout.starts_with("PAUSED: 2 cancelled"),
+        "{}",
+        ran.transcript()
+    );
+    assert_eq!(server.count(), 1);
+}

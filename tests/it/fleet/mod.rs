@@ -164,7 +164,8 @@ fn a_failed_entry_is_a_failed_fleet_and_can_be_continued() {
     assert_eq!(wrong.count(), 2);
     // Neither the same command nor a plain resume starts it again.
     let ran = project.run(&command).exits(1);
-    ran.says("next: orchestrator fleet resume ").says(" --failed");
+    ran.says("next: orchestrator fleet resume ")
+        .says(" --failed");
     project.run(&["fleet", "resume", "fleet"]).exits(1);
     assert_eq!(server.count(), 0);
     let ran = project
