@@ -80,6 +80,8 @@ pub(crate) struct DriverProgress {
 pub(crate) enum DriverEnd {
     /// Nothing can go on.
     Done,
+    /// The first tasks are started.
+    Detached,
     Stopped(Signal),
 }
 
@@ -205,7 +207,7 @@ impl<'a> Driver<'a> {
             let progress = self.progress(&queue, &ledger);
             self.host.show(DriverEvent::Progress(progress));
             if self.settings.detaches && !queue.tasks.is_empty() {
-                return Ok(DriverEnd::Done);
+                return Ok(DriverEnd::Detached);
             }
             if queue.tasks.is_empty() && next.is_none() {
                 self.engine.finish();

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::build::spec::setting::SpecSetting;
 use crate::cancel::CancelToken;
 use crate::cli::env::CliEnv;
-use crate::cli::fleet::selection::{ManifestLine, SelectedSpec, select_specs};
+use crate::cli::fleet::selection::{ManifestLine, SelectedSpec, select_specs, usual_spelling};
 use crate::cli::fleet::variables::{MatrixAxis, combinations, other_name, run_arguments};
 use crate::cli::run_config::CheckedSpec;
 use crate::error::{Error, Result};
@@ -53,7 +53,8 @@ pub(super) fn planned_entries(
     let mut findings = Vec::new();
     let axes = parse_axes(arguments, &mut findings);
     let named = named_specs(arguments, folder, before);
-    let mut selected = select_specs(&named, env.current_dir(), &mut findings);
+    let known = known_specs(folder, before);
+    let mut selected = select_specs(&named, &known, env.current_dir(), &mut findings);
     // A manifest may name specs that are gone.
     selected.retain(|spec| spec.path.exists() || !is_in_plan(&spec.path, folder, before));
     let mut notes = notes_of_gone(folder, before);
@@ -93,9 +94,15 @@ pub(super) fn planned_entries(
             }
         }
     }
+    let has_budget = checker.has_budget;
     if !findings.is_empty() {
         return Err(Error::Findings(without_repetitions(findings)));
     }
+    notes.extend(
+        notes_of_inexact_budgets(&entries)
+            .into_iter()
+            .filter(|_| has_budget),
+    );
     Ok(PlannedEntries { entries, notes })
 }
 
@@ -142,10 +149,19 @@ fn named_specs(
         .collect()
 }
 
+/// The specs of the plan.
+fn known_specs(folder: &FleetFolder, before: Option<&FleetPlan>) -> Vec<PathBuf> {
+    let entries = before.into_iter().flat_map(|plan| &plan.entries);
+    entries
+        .map(|entry| real_path(&entry.spec, folder))
+        .collect()
+}
+
 /// Whether the plan has a spec, or specs of a folder.
 fn is_in_plan(path: &Path, folder: &FleetFolder, before: Option<&FleetPlan>) -> bool {
-    let mut entries = before.into_iter().flat_map(|plan| &plan.entries);
-    entries.any(|entry| real_path(&entry.spec, folder).starts_with(path))
+    let path = usual_spelling(path);
+    let known = known_specs(folder, before);
+    known.iter().any(|spec| spec.starts_with(&path))
 }
 
 /// A note for each entry whose spec is gone.
@@ -156,6 +172,20 @@ fn notes_of_gone(folder: &FleetFolder, before: Option<&FleetPlan>) -> Vec<String
             let path = real_path(&entry.spec, folder);
             let note = format!("{} is left out: {} is gone", entry.name, path.display());
             (!path.exists()).then_some(note)
+        })
+        .collect()
+}
+
+/// A note for each provider that makes several requests for one of ours.
+fn notes_of_inexact_budgets(entries: &[PlannedEntry]) -> BTreeSet<String> {
+    let providers = entries.iter().filter_map(|entry| entry.provider);
+    providers
+        .filter(|provider| provider.reports_cost)
+        .map(|provider| {
+            format!(
+                "{} may pass `budget.usd` of its spec, and so the budget of the fleet, by one answer for each entry",
+                provider.name
+            )
         })
         .collect()
 }

@@ -330,11 +330,13 @@ fn conclude(
 ) -> Result<u8> {
     console.erase();
     summary.notes = console.notes;
-    if let Some(DriverEnd::Stopped(signal)) = end {
-        summary.outcome = "INTERRUPTED";
-        summary.exit_code = signal.exit_code();
-    } else if request.detaches {
-        summary.exit_code = 0;
+    match end {
+        Some(DriverEnd::Stopped(signal)) => {
+            summary.outcome = "INTERRUPTED";
+            summary.exit_code = signal.exit_code();
+        }
+        Some(DriverEnd::Detached) => summary.exit_code = 0,
+        Some(DriverEnd::Done) | None => {}
     }
     summary.find_next(&request.folder);
     let exit_code = summary.exit_code;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::cli::fleet::variables::{BUDGET, MAX_RETRIES, MODEL, PROVIDER};
+use crate::fleet::folder::DRIVER_LOCK;
 use crate::fleet::names::is_entry_name;
 use crate::regular_file::open_regular_file;
 use crate::source::code;
@@ -66,14 +67,17 @@ impl ManifestLine {
     }
 }
 
-/// Expands absolute paths and globs. Messages show paths relative to the current directory. Mistakes are collected.
+/// Expands absolute paths and globs. Messages show paths relative to the current directory. Mistakes are collected; a folder
+/// or a glob that had `known` specs may have none now.
 pub(super) fn select_specs(
     named: &[PathBuf],
+    known: &[PathBuf],
     current_dir: &Path,
     findings: &mut Vec<Finding>,
 ) -> Vec<SelectedSpec> {
     let mut selection = Selection {
         current_dir,
+        known,
         findings,
         selected: Vec::new(),
     };
@@ -92,6 +96,7 @@ pub(super) fn select_specs(
 /// What was found so far.
 struct Selection<'a> {
     current_dir: &'a Path,
+    known: &'a [PathBuf],
     findings: &'a mut Vec<Finding>,
     selected: Vec<SelectedSpec>,
 }
@@ -102,7 +107,7 @@ fn is_glob(path: &Path) -> bool {
 
 /// An absolute path without `.` and repeated slashes, and without `..` where this leads to the same file: a name must not
 /// depend on how a path was typed.
-fn usual_spelling(path: &Path) -> PathBuf {
+pub(super) fn usual_spelling(path: &Path) -> PathBuf {
     let plain: PathBuf = path.components().collect();
     let mut short = PathBuf::new();
     for component in plain.components() {
@@ -159,7 +164,9 @@ impl Selection<'_> {
         let is_spec = |path: &PathBuf| has_ending(path, &SPEC_ENDINGS) && path.is_file();
         let mut files: Vec<PathBuf> = files.filter(is_spec).collect();
         files.sort();
-        if files.is_empty() {
+        let folder = usual_spelling(path);
+        let mut known = self.known.iter();
+        if files.is_empty() && !known.any(|spec| spec.parent() == Some(&folder)) {
             let message = "the folder has no spec (*.yaml, *.yml, *.json directly inside)";
             self.report(path, message);
         }
@@ -169,6 +176,10 @@ impl Selection<'_> {
     }
 
     fn add_glob(&mut self, pattern: &Path) {
+        let named = pattern.ancestors().find(|part| !is_glob(part));
+        let named = named.unwrap_or(Path::new("/"));
+        let base = usual_spelling(named);
+        let pattern = &base.join(pattern.strip_prefix(named).unwrap_or(pattern));
         let glob = GlobBuilder::new(&pattern.to_string_lossy())
             .literal_separator(true)
             .build();
@@ -178,12 +189,12 @@ impl Selection<'_> {
                 return self.report(pattern, &format!("invalid pattern: {}", error.kind()));
             }
         };
-        let base = pattern.ancestors().find(|part| !is_glob(part));
         let mut files = Vec::new();
-        walk(base.unwrap_or(Path::new("/")), &mut files);
+        walk(&base, &mut files);
         files.retain(|path| matcher.is_match(path));
         files.sort();
-        if files.is_empty() {
+        let mut known = self.known.iter();
+        if files.is_empty() && !known.any(|spec| matcher.is_match(spec)) {
             self.report(pattern, "the pattern matches no file");
         }
         for file in files {
@@ -223,13 +234,14 @@ impl Selection<'_> {
     }
 }
 
-/// All files below a folder. Links to folders are not followed.
+/// All files below a folder, without those of fleets. Links to folders are not followed.
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };
     for entry in entries.flatten() {
         match entry.file_type() {
+            Ok(kind) if kind.is_dir() && entry.path().join(DRIVER_LOCK).exists() => {}
             Ok(kind) if kind.is_dir() => walk(&entry.path(), files),
             Ok(_) if entry.path().is_file() => files.push(entry.path()),
             _ => {}
@@ -264,7 +276,7 @@ mod tests {
     fn selected(folder: &Path, named: &[&str]) -> (Vec<String>, Vec<String>) {
         let named: Vec<PathBuf> = named.iter().map(|name| folder.join(name)).collect();
         let mut findings = Vec::new();
-        let specs = select_specs(&named, folder, &mut findings);
+        let specs = select_specs(&named, &[], folder, &mut findings);
         let paths = specs.iter().map(|spec| {
             let path = spec.path.strip_prefix(folder).unwrap();
             path.display().to_string()

@@ -79,7 +79,7 @@ pub(super) struct EntryCounts {
 /// The result of a fleet.
 #[derive(Debug, Serialize)]
 pub(super) struct FleetSummary {
-    /// `null` where there is no plan.
+    /// `null` before a plan is written.
     pub fleet_id: Option<String>,
     pub outcome: &'static str,
     pub exit_code: u8,

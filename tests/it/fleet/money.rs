@@ -89,6 +89,14 @@ fn a_budget_needs_prices() {
         .says("specs/b.yaml:1:1: cannot keep the budget of the fleet: the price of the model \"scripted\" is not known")
         .says("specs/c.yaml:1:1: cannot keep the budget of the fleet: claude-code");
     assert!(!project.exists("fleet"));
+    // With a budget of its own it can be kept but for one answer, and that is said.
+    let text = project.read("specs/c.yaml");
+    project.write("specs/c.yaml", text + "budget: {usd: 1}\n");
+    let plan = ["fleet", "plan", "specs/c.yaml", "--budget", "1"];
+    project
+        .run(&plan)
+        .exits(0)
+        .says("claude-code may pass `budget.usd` of its spec");
     assert_eq!(server.count(), 0);
 }
 

@@ -342,3 +342,26 @@ fn an_entry_whose_name_begins_with_a_dash_is_an_entry() {
     let ran = project.run(&["fleet", "task", "fleet", &name, "--wait-lock", "1"]);
     assert_eq!(ran.exits(4).outcome_and_reason().1, "cancelled");
 }
+
+#[test]
+fn a_glob_has_no_files_of_a_fleet_and_may_have_none_left() {
+    let server = always_right();
+    let project = project(&["a"], &server);
+    let run = ["fleet", "run", "./**/*.yaml", "specs"];
+    project.run(&run).exits(0);
+    project.write(
+        "fleet/roots/x/workspace/made.yaml",
+        "not: a spec of the user\n",
+    );
+    project.run(&run).exits(0);
+    assert_eq!(names(&project).len(), 1);
+    std::fs::remove_file(project.path("specs/a.yaml")).unwrap();
+    let ran = project.run(&run).exits(0);
+    assert!(
+        ran.stderr.contains("a.yaml is gone"),
+        "{}",
+        ran.transcript()
+    );
+    project.run(&["fleet", "resume", "fleet"]).exits(0);
+    assert_eq!(server.count(), 1);
+}
