@@ -20,7 +20,8 @@ pub(crate) const SLURM_LOG: &str = "slurm.log";
 pub(crate) const CANCELLED_FILE: &str = "cancelled.json";
 const ROOTS: &str = "roots";
 const RESULTS: &str = "results";
-const TEMPORARY: &str = ".new-";
+/// The ending of temporary names, which no reader of results takes for a result.
+const TEMPORARY: &str = ".new";
 
 /// The directory of a fleet.
 #[derive(Debug, Clone)]
@@ -220,8 +221,9 @@ impl FleetFolder {
 /// one, which the next writer replaces.
 fn replace_durably(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    let mut name = OsString::from(TEMPORARY);
+    let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
+    name.push(TEMPORARY);
     let temporary = folder.join(name);
     let written =
         write_durably(&temporary, content).and_then(|()| std::fs::rename(&temporary, path));

@@ -61,7 +61,7 @@ fn killed_at_every_call(arguments: &[&str], usual_step: u32, prepare: impl Fn(&P
             "{reserved}, {place}"
         );
         let files = project.files();
-        let left: Vec<&String> = files.keys().filter(|path| path.contains(".new-")).collect();
+        let left: Vec<&String> = files.keys().filter(|path| path.contains(".new")).collect();
         assert!(left.is_empty(), "{left:?}, {place}");
     }
     assert!(5 < hits, "{hits} calls");
