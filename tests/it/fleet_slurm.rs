@@ -382,6 +382,8 @@ fn without_slurm_nothing_is_written() {
     for directory in ["100%", "a\\b"] {
         let ran = project.run(&run_with(&["--out", directory])).exits(64);
         ran.says("--engine slurm: Slurm replaces").says("--out DIR");
+        let plan = ["fleet", "plan", "specs", "--engine", "slurm", "--out"];
+        project.run(&[&plan[..], &[directory]].concat()).exits(64);
         assert!(!project.exists(directory));
     }
     assert!(!project.exists("fleet"));

@@ -86,7 +86,6 @@ fn cancel_jobs(
     let caller = SlurmCaller {
         variables: env.variables().collect(),
         providers: Vec::new(),
-        sbatch: Vec::new(),
     };
     let settings = SlurmSettings::check(folder, &caller, cancel)?;
     SlurmEngine::new(settings, folder, plan)?.stop(tasks);

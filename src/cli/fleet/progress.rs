@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use crate::cli::env::CliEnv;
+use crate::cli::fleet::variables::named_entry;
 use crate::fleet::driver::{DriverEvent, DriverProgress};
 use crate::fleet::plan::FleetEntry;
 use crate::fleet::task_result::{TaskOutcome, TaskResult};
@@ -13,9 +14,6 @@ use crate::text::shorten::cut_chars;
 
 /// How often the line is redrawn at the most.
 const REDRAW: Duration = Duration::from_millis(100);
-
-/// How much of the variables of an entry its line has.
-const SHOWN_VARIABLES: usize = 80;
 
 /// The lines of a fleet on stderr.
 pub(super) struct FleetConsole {
@@ -149,14 +147,9 @@ fn ended_line(entry: &FleetEntry, result: &TaskResult) -> String {
         _ => String::new(),
     };
     let message = cut_chars(result.first_line(), 300, "…");
-    let variables = entry.variables.iter();
-    let variables = variables.map(|(key, value)| match value.as_str() {
-        Some(text) => format!(" {key}={text}"),
-        None => format!(" {key}={value}"),
-    });
-    let variables = cut_chars(&variables.collect::<String>(), SHOWN_VARIABLES, "…");
-    let (name, reason) = (&entry.name, &result.reason);
-    format!("{name}{variables}  {word} ({reason}): {message}{cost}")
+    let name = named_entry(&entry.name, &entry.variables);
+    let reason = &result.reason;
+    format!("{name}  {word} ({reason}): {message}{cost}")
 }
 
 #[cfg(test)]

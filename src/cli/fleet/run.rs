@@ -13,7 +13,7 @@ use crate::cli::output::{print_stderr, write_stdout};
 use crate::error::{Error, Result};
 use crate::fleet::driver::{Driver, DriverEnd, DriverEntry, DriverSettings};
 use crate::fleet::engine::local::LocalEngine;
-use crate::fleet::engine::slurm::{SlurmCaller, SlurmEngine, SlurmSettings};
+use crate::fleet::engine::slurm::{SlurmCaller, SlurmEngine, SlurmSettings, refuse_plan};
 use crate::fleet::engine::{Engine, EngineName};
 use crate::fleet::folder::FleetFolder;
 use crate::fleet::ledger::Ledger;
@@ -129,7 +129,6 @@ fn execute(request: Request, env: &CliEnv) -> Result<u8> {
         let caller = SlurmCaller {
             variables: env.variables().collect(),
             providers,
-            sbatch: request.arguments.slurm.sbatch.clone(),
         };
         engine_check = Some(SlurmSettings::check(folder, &caller, &cancel)?);
     }
@@ -180,14 +179,15 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Refuses flags that the engine cannot obey.
+/// Refuses what the engine cannot obey.
 fn refuse_flags(request: &Request) -> Result<()> {
-    if request.arguments.engine != EngineName::Local {
-        return Ok(());
+    let sbatch = &request.arguments.slurm.sbatch;
+    if request.arguments.engine == EngineName::Slurm {
+        return refuse_plan(&request.folder, sbatch);
     }
     let flag = match request.detaches {
         true => "--detach",
-        false if !request.arguments.slurm.sbatch.is_empty() => "--sbatch",
+        false if !sbatch.is_empty() => "--sbatch",
         false => return Ok(()),
     };
     Err(Error::Usage(format!(

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::cli::env::CliEnv;
 use crate::cli::fleet::summary::{EntryState, EntrySummary, FleetSummary, budget_text, summarize};
+use crate::cli::fleet::variables::named_entry;
 use crate::cli::table::Table;
 use crate::error::Result;
 use crate::fleet::folder::FleetFolder;
@@ -31,7 +32,7 @@ pub(super) fn main(env: &CliEnv, directory: &Path, json: bool) -> Result<String>
     for entry in &summary.entries {
         let message = entry.message.as_deref().unwrap_or_default();
         table.add([
-            entry.name.clone(),
+            named_entry(&entry.name, &entry.variables),
             outcome_word(entry),
             entry.reason.clone().unwrap_or_default(),
             entry.starts.to_string(),

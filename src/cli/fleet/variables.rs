@@ -4,6 +4,10 @@ use serde_json::{Map, Value};
 
 use crate::build::spec::setting::{SpecSetting, yaml_value};
 use crate::cli::arguments::RunArguments;
+use crate::text::shorten::cut_chars;
+
+/// How much of the variables of an entry is shown.
+const SHOWN_CHARACTERS: usize = 80;
 
 /// Variables that are options of `run`; all others are fields of the spec.
 pub(super) const PROVIDER: &str = "provider";
@@ -23,6 +27,15 @@ pub(super) fn other_name(key: &str) -> Option<&'static str> {
         key if key == field => Some(option),
         _ => None,
     })
+}
+
+/// An entry for people, `NAME model=small max_retries=3`.
+pub(super) fn named_entry(name: &str, variables: &Map<String, Value>) -> String {
+    let words = variables.iter().map(|(key, value)| match value.as_str() {
+        Some(text) => format!(" {key}={text}"),
+        None => format!(" {key}={value}"),
+    });
+    name.to_owned() + &cut_chars(&words.collect::<String>(), SHOWN_CHARACTERS, "…")
 }
 
 /// A `KEY=V1,V2`.

@@ -65,6 +65,8 @@ fn matrices_and_settings_multiply() {
         "generator.temperature=0.5",
     ]);
     ran.exits(0);
+    let status = project.run(&["fleet", "status", "fleet"]).exits(0).stdout;
+    assert!(status.contains(" model=large max_retries=2 "), "{status}");
     let entry = |model: &str, retries: u32| value!({"generator.temperature": 0.5, "model": model, "max_retries": retries});
     let expected = [
         entry("small", 1),

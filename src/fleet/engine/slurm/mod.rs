@@ -40,8 +40,6 @@ pub(crate) struct SlurmCaller {
     pub(crate) variables: Vec<(OsString, OsString)>,
     /// Those that the plan's entries ask.
     pub(crate) providers: Vec<&'static ProviderFacts>,
-    /// Further arguments of `sbatch`.
-    pub(crate) sbatch: Vec<String>,
 }
 
 /// A Slurm that answers, and this program as its tasks start it.
@@ -58,8 +56,6 @@ impl SlurmSettings {
         caller: &SlurmCaller,
         cancel: &CancelToken,
     ) -> Result<SlurmSettings> {
-        refuse_path(&folder.path)?;
-        refuse_arguments(&caller.sbatch)?;
         let program = own_program()?;
         let commands = SlurmCommands::find(&caller.variables, &caller.providers, &folder.path)?;
         match commands.squeue("fleet", QUEUE_FORMAT, cancel) {
@@ -76,6 +72,12 @@ impl SlurmSettings {
             ))),
         }
     }
+}
+
+/// Refuses a directory and arguments of `sbatch` with which no task would be found. Slurm is not asked.
+pub(crate) fn refuse_plan(folder: &FleetFolder, sbatch: &[String]) -> Result<()> {
+    refuse_path(&folder.path)?;
+    refuse_arguments(sbatch)
 }
 
 /// Refuses a directory that Slurm would not take as it is: in paths it replaces `%` and `\`.
