@@ -7,6 +7,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::fleet::names::usual_spelling;
 use crate::regular_file::open_regular_file;
 use crate::state::store::holder_text;
 use rustix::fs::OFlags;
@@ -38,8 +39,7 @@ pub(crate) struct DriverLock {
 impl FleetFolder {
     pub(crate) fn new(path: &Path) -> FleetFolder {
         FleetFolder {
-            // Without `.` and repeated slashes.
-            path: path.components().collect(),
+            path: usual_spelling(path),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Names of entries: from the spec and the variables of an entry alone, never from other entries.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -50,6 +50,21 @@ fn canonical(value: &Value) -> String {
         }
         plain => plain.to_string(),
     }
+}
+
+/// An absolute path without `.` and repeated slashes, and without `..` where this leads to the same file: a name must not
+/// depend on how a path was typed.
+pub(crate) fn usual_spelling(path: &Path) -> PathBuf {
+    let plain: PathBuf = path.components().collect();
+    let mut short = PathBuf::new();
+    for component in plain.components() {
+        match component {
+            Component::ParentDir => drop(short.pop()),
+            other => short.push(other),
+        }
+    }
+    let is_same = short == plain || short.canonicalize().ok() == plain.canonicalize().ok();
+    if is_same { short } else { plain }
 }
 
 /// Whether a manifest may give this name: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`.

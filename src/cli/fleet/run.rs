@@ -133,6 +133,8 @@ fn execute(request: Request, env: &CliEnv) -> Result<u8> {
         engine_check = Some(SlurmSettings::check(folder, &caller, &cancel)?);
     }
     let _lock = folder.create()?;
+    // Another driver may have written it since.
+    let before = FleetPlan::load(folder)?;
     let mut console = FleetConsole::new(request.output.quiet, env);
     let plan = write_plan(&request, before, &planned, &cancel)?;
     for note in &planned.notes {
@@ -329,6 +331,12 @@ fn conclude(
     end: Option<DriverEnd>,
 ) -> Result<u8> {
     console.erase();
+    if request.plan_use == PlanUse::Drive {
+        summary
+            .money_note(&request.folder)
+            .into_iter()
+            .for_each(|note| console.note(note));
+    }
     summary.notes = console.notes;
     match end {
         Some(DriverEnd::Stopped(signal)) => {

@@ -1,7 +1,7 @@
 //! The specs that a command line names: files, folders, globs and manifests.
 
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use globset::GlobBuilder;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::cli::fleet::variables::{BUDGET, MAX_RETRIES, MODEL, PROVIDER};
 use crate::fleet::folder::DRIVER_LOCK;
-use crate::fleet::names::is_entry_name;
+use crate::fleet::names::{is_entry_name, usual_spelling};
 use crate::regular_file::open_regular_file;
 use crate::source::code;
 use crate::source::finding::{Finding, FindingLevel};
@@ -103,21 +103,6 @@ struct Selection<'a> {
 
 fn is_glob(path: &Path) -> bool {
     path.to_string_lossy().contains(['*', '?', '[', '{'])
-}
-
-/// An absolute path without `.` and repeated slashes, and without `..` where this leads to the same file: a name must not
-/// depend on how a path was typed.
-pub(super) fn usual_spelling(path: &Path) -> PathBuf {
-    let plain: PathBuf = path.components().collect();
-    let mut short = PathBuf::new();
-    for component in plain.components() {
-        match component {
-            Component::ParentDir => drop(short.pop()),
-            other => short.push(other),
-        }
-    }
-    let is_same = short == plain || short.canonicalize().ok() == plain.canonicalize().ok();
-    if is_same { short } else { plain }
 }
 
 fn has_ending(path: &Path, endings: &[&str]) -> bool {

@@ -203,6 +203,22 @@ impl FleetSummary {
         }
     }
 
+    /// What to do about entries that the budget has paused.
+    pub(super) fn money_note(&self, folder: &FleetFolder) -> Option<String> {
+        let is_paused = |entry: &&EntrySummary| {
+            entry.state == EntryState::Paused
+                && entry.reason.as_deref() == Some(Reason::Budget.word())
+        };
+        let paused = self.entries.iter().filter(is_paused).count();
+        let path = shell_word(&folder.path.to_string_lossy());
+        (0 < paused).then(|| {
+            format!(
+                "the budget is used up for {}: `orchestrator fleet resume {path} --budget MORE` goes on",
+                entries_text(paused)
+            )
+        })
+    }
+
     /// Sets the command that goes on, if something is left.
     pub(super) fn find_next(&mut self, folder: &FleetFolder) {
         let flag = match self.counts.has_unfinished() {

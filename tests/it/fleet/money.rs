@@ -24,6 +24,8 @@ fn what_does_not_fit_is_paused_until_the_budget_is_raised() {
         (Some("PAUSED"), Some(3))
     );
     assert_eq!(paused["entries"][0]["reason"], "budget");
+    let note = paused["notes"][0].as_str().unwrap();
+    assert!(note.ends_with(" --budget MORE` goes on"), "{note}");
     assert_eq!(server.count(), 0);
     let needs = result(&project, "a")["needs_usd"].as_f64().unwrap();
     assert!((0.015..0.02).contains(&needs), "{needs}");

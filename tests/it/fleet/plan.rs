@@ -268,6 +268,11 @@ fn a_name_does_not_depend_on_how_a_path_is_typed() {
     let entry = &json(&project, "fleet.json")["entries"][0];
     assert!(!entry["spec"].as_str().unwrap().contains("/."), "{entry}");
     assert_eq!(ran.stderr.matches("is asked for twice").count(), 1);
+    // So does the directory of the fleet, which is part of messages and of paths below it.
+    let moved = ["fleet", "plan", "fleet/a.yaml", "--out", "specs/../fleet"];
+    project.write("fleet/a.yaml", project.read("specs/a.yaml"));
+    project.run(&moved).exits(0);
+    assert_eq!(json(&project, "fleet.json")["entries"][1]["spec"], "a.yaml");
 }
 
 #[test]
