@@ -50,8 +50,8 @@ pub(super) fn planned_entries(
     env: &CliEnv,
     cancel: &CancelToken,
 ) -> Result<PlannedEntries> {
+    let axes = parse_axes(arguments)?;
     let mut findings = Vec::new();
-    let axes = parse_axes(arguments, &mut findings);
     let named = named_specs(arguments, folder, before);
     let known = known_specs(folder, before);
     let mut selected = select_specs(&named, &known, env.current_dir(), &mut findings);
@@ -121,20 +121,19 @@ fn without_repetitions(findings: Vec<Finding>) -> Vec<Finding> {
     findings.into_iter().filter(is_new).collect()
 }
 
-fn parse_axes(arguments: &FleetArguments, findings: &mut Vec<Finding>) -> Vec<MatrixAxis> {
-    let parsed = arguments.matrix.iter().map(|text| MatrixAxis::parse(text));
+fn parse_axes(arguments: &FleetArguments) -> Result<Vec<MatrixAxis>> {
     let mut axes: Vec<MatrixAxis> = Vec::new();
-    for axis in parsed {
-        match axis {
-            Ok(axis) if axes.iter().any(|other| other.key == axis.key) => {
-                let message = format!("`{}` is given twice: list all its values in one", axis.key);
-                findings.push(error_of("--matrix", &message));
-            }
-            Ok(axis) => axes.push(axis),
-            Err(error) => findings.push(error_of("--matrix", &error.to_string())),
+    for text in &arguments.matrix {
+        let axis = MatrixAxis::parse(text).map_err(|error| Error::Usage(error.to_string()))?;
+        if axes.iter().any(|other| other.key == axis.key) {
+            return Err(Error::Usage(format!(
+                "invalid --matrix {text:?}: `{}` has a matrix already\nhelp: list all its values in one",
+                axis.key
+            )));
         }
+        axes.push(axis);
     }
-    axes
+    Ok(axes)
 }
 
 /// The paths of the arguments, without those that the plan knows and that are gone.

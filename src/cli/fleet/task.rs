@@ -88,7 +88,7 @@ struct Task {
 }
 
 fn run_task(arguments: &FleetTaskArguments, env: &CliEnv, cancel: CancelToken) -> Result<TaskEnd> {
-    let task = Task::find(arguments, env)?;
+    let mut task = Task::find(arguments, env)?;
     let root = task.folder.create_root(&task.entry.name)?;
     let env = env.in_root(&root);
     let config = task.config(&env, &cancel);
@@ -96,6 +96,8 @@ fn run_task(arguments: &FleetTaskArguments, env: &CliEnv, cancel: CancelToken) -
     let root = Root::open(&root)?;
     let wait = Duration::from_secs(arguments.wait_lock);
     let lock = root.lock_until(Instant::now() + wait, &cancel)?;
+    // Waiting for another task is not part of this one.
+    task.started_at = timestamp();
     match (config, task.recorded_end()?) {
         // What was asked for then is over, and stays so.
         (Err(error), Some(_)) if error.reason() == Reason::SpecChanged => {

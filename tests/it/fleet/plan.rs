@@ -179,7 +179,7 @@ fn bad_command_lines_are_refused() {
     );
     check(
         &["run", "specs", "--matrix", "model"],
-        65,
+        64,
         "expected KEY=V1,V2",
     );
     check(
@@ -302,11 +302,11 @@ fn a_matrix_is_given_once_and_has_values() {
     let twice = ["model=a", "--matrix", "model=b"];
     project
         .run(&[&plan[..], &twice].concat())
-        .exits(65)
-        .says("`model` is given twice");
+        .exits(64)
+        .says("`model` has a matrix already");
     project
         .run(&[&plan[..], &["model=a,,b"]].concat())
-        .exits(65)
+        .exits(64)
         .says("invalid --matrix \"model=a,,b\"");
     assert!(!project.exists("fleet"));
 }
