@@ -30,8 +30,9 @@ pub(crate) struct LocalEngine {
     folder: FleetFolder,
     jobs: usize,
     running: BTreeMap<usize, OwnProcess>,
-    started: Instant,
-    /// Readable when a file of the directory was replaced: `fleet cancel` does that. `None`: it is not watched yet.
+    /// When the directory is to be watched; `None` once that was tried.
+    watch_at: Option<Instant>,
+    /// Readable when a file of the directory was replaced: `fleet cancel` does that. `None`: it is not watched.
     changes: Option<OwnedFd>,
 }
 
@@ -43,16 +44,18 @@ impl LocalEngine {
             folder: folder.clone(),
             jobs: jobs.max(1),
             running: BTreeMap::new(),
-            started: Instant::now(),
+            watch_at: Some(Instant::now() + WATCH_AFTER),
             changes: None,
         }
     }
 
-    fn watch(&mut self) -> io::Result<()> {
-        let changes = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        add_watch(&changes, &self.folder.path, WatchFlags::MOVED_TO)?;
-        self.changes = Some(changes);
-        Ok(())
+    /// Begins to watch the directory. The kernel refuses it where the user has too many watches; the fleet works without.
+    fn watch(&mut self) {
+        self.watch_at = None;
+        let changes = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
+        self.changes = changes
+            .ok()
+            .filter(|changes| add_watch(changes, &self.folder.path, WatchFlags::MOVED_TO).is_ok());
     }
 
     /// Drains the changes of the directory; returns whether one of them was a cancellation.
@@ -142,8 +145,7 @@ impl Engine for LocalEngine {
     fn withdraw(&mut self, _tasks: &[EngineTask]) {}
 
     fn wait(&mut self, cancel: &CancelToken, until: Option<Instant>) -> io::Result<EngineWait> {
-        let watch_at = self.changes.is_none().then(|| self.started + WATCH_AFTER);
-        let until = until.into_iter().chain(watch_at).min();
+        let until = until.into_iter().chain(self.watch_at).min();
         loop {
             let watched = self.changes.iter().map(AsFd::as_fd);
             let tasks = self.running.values().map(OwnProcess::as_fd);
@@ -152,8 +154,8 @@ impl Engine for LocalEngine {
                 WakeReason::Stopped(signal) => return Ok(EngineWait::Stopped(signal)),
                 WakeReason::TimedOut => {
                     // What was cancelled before is seen now: the driver reads the file after a wait.
-                    if watch_at.is_some_and(|at| at <= Instant::now()) {
-                        self.watch()?;
+                    if self.watch_at.is_some_and(|at| at <= Instant::now()) {
+                        self.watch();
                     }
                     return Ok(EngineWait::Over);
                 }
