@@ -81,12 +81,15 @@ fn solved(folder: &FleetFolder, summary: &FleetSummary) -> Result<Vec<SolvedRow>
         .map(|axis| axis.key)
         .collect();
     let entries = summary.entries.iter();
-    let entries = entries.filter(|entry| entry.state != EntryState::LeftOut);
+    // One that was left out before it had an end was never tried.
+    let is_counted =
+        |entry: &&EntrySummary| entry.state != EntryState::LeftOut || entry.outcome.is_some();
+    let entries = entries.filter(is_counted);
     let counted: Vec<CountedEntry> = entries
         .map(|entry| CountedEntry {
             spec: entry.spec.clone(),
             variables: entry.variables.clone(),
-            is_solved: (entry.state == EntryState::Over)
+            is_solved: matches!(entry.state, EntryState::Over | EntryState::LeftOut)
                 .then(|| entry.outcome == Some(TaskOutcome::Success.word())),
         })
         .collect();

@@ -59,11 +59,11 @@ pub(super) fn main(env: &CliEnv, directory: &Path, json: bool) -> Result<String>
 
 pub(super) fn outcome_word(entry: &EntrySummary) -> String {
     let word = match (entry.outcome, entry.state) {
+        (_, EntryState::LeftOut) => "left out",
         (Some(outcome), _) => outcome,
         (None, EntryState::Running) => "RUNNING",
         (None, EntryState::Interrupted) => "INTERRUPTED",
         (None, EntryState::Cancelled) => "CANCELLED",
-        (None, EntryState::LeftOut) => "left out",
         (None, _) => "waiting",
     };
     word.to_owned()

@@ -133,7 +133,9 @@ fn entry_summary(
     let is_running = || Root::open(&root).is_ok_and(|root| root.lock_holder().is_some());
     let of_spec = result.filter(|result| result.task.spec_hash == entry.spec_hash);
     let state = match of_spec.as_ref().map(|result| result.outcome) {
-        Some(TaskOutcome::Success | TaskOutcome::Failed) if !is_continued(entry, &of_spec) => {
+        Some(TaskOutcome::Success) => EntryState::Over,
+        // A failure that is not asked for any longer does not decide how the fleet ends.
+        Some(TaskOutcome::Failed) if !entry.left_out && !is_continued(entry, &of_spec) => {
             EntryState::Over
         }
         _ if is_running() => EntryState::Running,
@@ -144,11 +146,10 @@ fn entry_summary(
         _ if facts.starts > 0 => EntryState::Interrupted,
         _ => EntryState::Waiting,
     };
-    let result = of_spec.filter(|_| {
-        matches!(
-            state,
-            EntryState::Over | EntryState::Refused | EntryState::Paused
-        )
+    let result = of_spec.filter(|result| match state {
+        EntryState::Over | EntryState::Refused | EntryState::Paused => true,
+        EntryState::LeftOut => result.outcome == TaskOutcome::Failed,
+        _ => false,
     });
     let reason = result.as_ref().map(|result| result.reason.clone());
     let was_cancelled = (state == EntryState::Cancelled).then(|| Reason::Cancelled.to_string());

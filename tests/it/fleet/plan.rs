@@ -3,8 +3,10 @@
 use serde_json::{Value, json as value};
 use sha2::{Digest, Sha256};
 
-use super::{always_right, json, names, project, summary};
+use super::{always_right, json, names, project, right, summary};
 use crate::support::project::Project;
+use crate::support::reply;
+use crate::support::server::Server;
 
 /// The variables of the entries.
 fn variables(project: &Project) -> Vec<Value> {
@@ -348,6 +350,39 @@ fn an_entry_whose_name_begins_with_a_dash_is_an_entry() {
     project.run(&["fleet", "cancel", "fleet", &name]).exits(0);
     let ran = project.run(&["fleet", "task", "fleet", &name, "--wait-lock", "1"]);
     assert_eq!(ran.exits(4).outcome_and_reason().1, "cancelled");
+}
+
+#[test]
+fn a_failure_whose_spec_is_gone_does_not_decide_how_the_fleet_ends() {
+    let server = Server::answering(|request| match request.text().contains("wrong") {
+        true => reply::answer("41").usage(100, 10),
+        false => right(),
+    });
+    let project = project(&["a", "b"], &server);
+    let text = project.read("specs/a.yaml");
+    let text = text.replace("Write the answer", "Write the wrong answer");
+    project.write("specs/a.yaml", text + "max_retries: 1\n");
+    project.run(&["fleet", "run", "specs"]).exits(1);
+    std::fs::remove_file(project.path("specs/a.yaml")).unwrap();
+    let ran = project
+        .run(&["fleet", "resume", "fleet", "--json"])
+        .exits(0);
+    let end = summary(&ran.stdout);
+    assert_eq!(
+        (&end["counts"]["left_out"], &end["counts"]["success"]),
+        (&value!(1), &value!(1))
+    );
+    assert_eq!(end["entries"][0]["state"], "left_out");
+    assert_eq!(end["entries"][0]["outcome"], "FAILED");
+    // What was tried stays in the report.
+    let report = project
+        .run(&["fleet", "report", "fleet", "--json"])
+        .exits(0);
+    let solved = &summary(&report.stdout)["solved"][0];
+    assert_eq!(
+        (&solved["solved"], &solved["total"]),
+        (&value!(1), &value!(2))
+    );
 }
 
 #[test]
