@@ -13,6 +13,7 @@ use crate::build::spec::CheckSpec;
 use crate::events::Event;
 use crate::state::phase::Phase;
 use crate::text::hex;
+use crate::text::shorten::line_pieces;
 use crate::text::varying::without_varying_text;
 
 /// Answers in a row that change nothing and end a run.
@@ -104,17 +105,19 @@ pub(crate) fn failure_digest<'a>(
             continue;
         };
         has_failed = true;
-        digest.update(failure_text(check, problem, result).as_bytes());
+        digest_failure(check, problem, result, &mut |text| digest.update(text));
     }
     has_failed.then(|| hex(&digest.finalize()[..DIGEST_BYTES]))
 }
 
-fn failure_text(check: &CheckSpec, problem: &CheckProblem, result: &ToolResult) -> String {
-    let mut text = format!(
-        "{}\n{}\n",
-        check.name,
-        without_varying_text(&problem.to_string())
-    );
+fn digest_failure(
+    check: &CheckSpec,
+    problem: &CheckProblem,
+    result: &ToolResult,
+    digest: &mut dyn FnMut(&str),
+) {
+    let problem = without_varying_text(&problem.to_string());
+    digest(&format!("{}\n{problem}\n", check.name));
     let mut names = result
         .tests
         .iter()
@@ -123,17 +126,20 @@ fn failure_text(check: &CheckSpec, problem: &CheckProblem, result: &ToolResult) 
     names.sort();
     names.dedup();
     for name in &names {
-        text += &format!("{name}\n");
+        digest(&format!("{name}\n"));
     }
     let (stdout, stderr) = (&result.stdout.text, &result.stderr.text);
     let causes = causes(stdout, stderr);
     if causes.is_empty() && names.is_empty() {
         // A program without a known form: its whole output is the cause.
-        return text + &without_varying_text(stdout) + &without_varying_text(stderr);
+        for piece in line_pieces(stdout).chain(line_pieces(stderr)) {
+            digest(&without_varying_text(piece));
+        }
+        return;
     }
     let mut messages: Vec<String> = causes.iter().map(|cause| message_of(&cause.text)).collect();
     messages.sort();
-    text + &messages.concat()
+    digest(&messages.concat());
 }
 
 /// The message of a cause, without the places: lines move whenever the code changes.

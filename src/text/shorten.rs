@@ -90,6 +90,19 @@ fn tail_within(text: &str, room: usize) -> &str {
     }
 }
 
+/// A text in pieces of whole lines, so that a large one can be changed without a second copy of all of it.
+pub(crate) fn line_pieces(text: &str) -> impl Iterator<Item = &str> {
+    const LEAST: usize = 64 << 10;
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let from = LEAST.min(rest.len());
+        let end = memchr::memchr(b'\n', &rest.as_bytes()[from..]);
+        let (piece, after) = rest.split_at(end.map_or(rest.len(), |end| from + end + 1));
+        rest = after;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 /// The text on one line, backslashes doubled so that its escapes are unambiguous, cut to `limit` bytes.
 pub(crate) fn one_line(text: &str, limit: usize) -> String {
     cut_bytes(&escaped(&text.replace('\\', "\\\\")), limit, "...")
@@ -97,6 +110,16 @@ pub(crate) fn one_line(text: &str, limit: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn pieces_end_with_their_lines() {
+        let text = "é\n".repeat(100_000) + &"x".repeat(200_000) + "\n\nend";
+        let pieces: Vec<&str> = super::line_pieces(&text).collect();
+        assert!(pieces.len() > 3 && pieces.concat() == text);
+        let whole = &pieces[..pieces.len() - 1];
+        assert!(whole.iter().all(|piece| piece.ends_with('\n')));
+        assert_eq!(super::line_pieces("").count(), 0);
+    }
+
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     use super::*;

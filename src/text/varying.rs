@@ -1,5 +1,6 @@
 //! What differs between two executions of the same program by its nature: durations, dates, addresses, temporary paths.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -47,11 +48,13 @@ pub(crate) fn compile_patterns() {
 
 /// The text with placeholders for durations, dates, times, addresses and temporary paths.
 pub(crate) fn without_varying_text(text: &str) -> String {
-    VARYING
-        .iter()
-        .fold(text.to_owned(), |text, (pattern, word)| {
-            pattern.replace_all(&text, *word).into_owned()
-        })
+    let mut text = Cow::Borrowed(text);
+    for (pattern, word) in VARYING.iter() {
+        if let Cow::Owned(changed) = pattern.replace_all(&text, *word) {
+            text = changed.into();
+        }
+    }
+    text.into_owned()
 }
 
 #[cfg(test)]

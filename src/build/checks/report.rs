@@ -10,7 +10,7 @@ use super::runners::causes;
 use crate::events::TestTotals;
 use crate::text::invisible::printable;
 use crate::text::quote::shell_word;
-use crate::text::shorten::{cut_bytes, cut_middle, one_line};
+use crate::text::shorten::{cut_bytes, cut_middle, line_pieces, one_line};
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -223,7 +223,8 @@ fn add_stream(
         parts.push(ReportPart::Ours(format!("\n{title}: empty{missing}\n")));
     } else {
         parts.push(ReportPart::Ours(format!("\n{title}{missing}:\n")));
-        let mut text = with_short_rulers(&printable(text));
+        let shown = line_pieces(text).map(|piece| with_short_rulers(&printable(piece)));
+        let mut text: String = shown.collect();
         if MANY_FAILURES < causes.iter().map(|cause| cause.count).sum() {
             text = cut_middle(&without_repetitions(&text), MAX_STREAM_OF_MANY);
         }
