@@ -6,7 +6,7 @@
 //!
 //! - *cold start*, *status*: start and end of the binary, against `/bin/true`; `status` in a root with a
 //!   finished run.
-//! - `keeper`: `process::run` of `/bin/true` under the supervisor, against plain spawning and waiting.
+//! - `supervisor`: `process::run` of `/bin/true` under the supervisor, against plain spawning and waiting.
 //! - *iteration*: patch and test once, with prepared answers (template) or with a model on a loopback socket (http),
 //!   as (a run of 50 retries - a run of 1 retry) / 49. The baseline does only the necessary work: it starts and
 //!   waits for the same check, makes the same request, and writes and syncs the same files. The difference is our
@@ -91,7 +91,7 @@ fn starts(place: &Path) {
         timeout,
     };
     let stop = CancelToken::never().unwrap();
-    let [mut version, mut status, mut keeper] = [(); 3].map(|()| Pairs::default());
+    let [mut version, mut status, mut supervisor] = [(); 3].map(|()| Pairs::default());
     for _ in 0..STARTS {
         let [floor, _] = cost(|| finish(&mut Command::new("/bin/true")));
         version.add(
@@ -99,14 +99,14 @@ fn starts(place: &Path) {
             cost(|| finish(&mut project.command(&["--version"])))[0],
         );
         status.add(floor, cost(|| finish(&mut project.command(&["status"])))[0]);
-        keeper.add(
+        supervisor.add(
             floor,
             cost(|| drop(process::run(&launcher, &job, JobChannels::NONE, &stop).unwrap()))[0],
         );
     }
     version.print(NAME_WIDTH, "cold start (--version) / true", "more < 5");
     status.print(NAME_WIDTH, "status / true", "more < 5");
-    keeper.print(NAME_WIDTH, "keeper around true / true", "");
+    supervisor.print(NAME_WIDTH, "supervisor around true / true", "");
 }
 
 fn finish(command: &mut Command) {

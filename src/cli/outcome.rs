@@ -40,7 +40,7 @@ pub(super) struct RunOutcome {
     result: Option<Option<String>>,
     /// What goes on.
     #[serde(skip)]
-    next_step: NextCommand,
+    next_step: NextStep,
     /// Whether the console has shown the message.
     #[serde(skip)]
     is_shown: bool,
@@ -48,7 +48,7 @@ pub(super) struct RunOutcome {
 
 /// What goes on after a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NextCommand {
+enum NextStep {
     Nothing,
     /// The same command.
     Same,
@@ -123,8 +123,8 @@ impl RunOutcome {
             next: None,
             result: None,
             next_step: match (state.phase, reason.is_continuable()) {
-                (Phase::Failed, true) => NextCommand::Continue,
-                _ => NextCommand::Nothing,
+                (Phase::Failed, true) => NextStep::Continue,
+                _ => NextStep::Nothing,
             },
             is_shown: false,
         }
@@ -183,8 +183,8 @@ impl RunOutcome {
             next: None,
             result: Some(state.results.get(MAIN_AGENT).cloned()),
             next_step: match outcome != OutcomeWord::Success && !state.is_corrupt() {
-                true => NextCommand::Same,
-                false => NextCommand::Nothing,
+                true => NextStep::Same,
+                false => NextStep::Nothing,
             },
             is_shown: false,
         }
@@ -201,7 +201,7 @@ impl RunOutcome {
             outcome: OutcomeWord::Failed,
             exit_code: reason.exit_code(),
             reason,
-            next_step: NextCommand::Nothing,
+            next_step: NextStep::Nothing,
             ..RunOutcome::of_workflow_state(state, notes, message)
         }
     }
@@ -259,9 +259,9 @@ impl RunOutcome {
     /// Adds the command that goes on, if one can; `command` is asked for it with or without `--continue`.
     pub(super) fn with_next(mut self, command: impl FnOnce(bool) -> String) -> RunOutcome {
         self.next = match self.next_step {
-            NextCommand::Nothing => None,
-            NextCommand::Same => Some(command(false)),
-            NextCommand::Continue => Some(command(true)),
+            NextStep::Nothing => None,
+            NextStep::Same => Some(command(false)),
+            NextStep::Continue => Some(command(true)),
         };
         self
     }
@@ -394,10 +394,10 @@ fn first_line(text: &str) -> String {
     first.chars().take(SHOWN_CHARACTERS).collect()
 }
 
-fn next_after(error: &Error) -> NextCommand {
+fn next_after(error: &Error) -> NextStep {
     match error {
         Error::Stopped(_) | Error::Paused(..) | Error::Io { .. } | Error::Locked(_) => {
-            NextCommand::Same
+            NextStep::Same
         }
         Error::Usage(_)
         | Error::Spec(_)
@@ -406,6 +406,6 @@ fn next_after(error: &Error) -> NextCommand {
         | Error::NoSandbox(_)
         | Error::StateCorrupt(_)
         | Error::Failed(..)
-        | Error::Bug(_) => NextCommand::Nothing,
+        | Error::Bug(_) => NextStep::Nothing,
     }
 }

@@ -14,8 +14,8 @@ use rustix::fs::{Mode, OFlags, openat};
 use crate::build::rounds::{CheckResult, Rounds};
 use crate::cli::run_facts::activity::Activities;
 use crate::cli::run_facts::lines::{
-    AnswerLine, CompletedLine, ErrorLine, RequestLine, RetryLine, StartLine, StateLine, StopLine,
-    TransitionLine, event_name, parse, time_of,
+    CompletedLine, ErrorLine, ModelAnswerLine, ModelRequestLine, RetryLine, StartLine, StateLine,
+    StopLine, TransitionLine, event_name, parse, time_of,
 };
 use crate::conversation::usage::{MODEL_ERROR, UsageLog};
 use crate::events::{BudgetLimits, Event};
@@ -228,13 +228,13 @@ impl RunFacts {
     fn exchange(&mut self, event: &str, line: &[u8]) -> Option<()> {
         match event {
             "ModelRequested" => {
-                let RequestLine { agent_id, worst } = parse(line)?;
+                let ModelRequestLine { agent_id, worst } = parse(line)?;
                 self.price_is_known = worst.cost_usd.is_some();
                 self.usage.request(&agent_id, worst);
             }
             "ModelRetried" => self.usage.retry(&parse::<RetryLine>(line)?.agent_id),
             "ModelAnswered" => {
-                let answered: AnswerLine = parse(line)?;
+                let answered: ModelAnswerLine = parse(line)?;
                 let answer = answered.answer.as_ref();
                 self.usage
                     .answer(&answered.agent_id, answer, answered.cost_usd);

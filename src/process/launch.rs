@@ -31,7 +31,7 @@ use crate::process::sandbox::policy::{SandboxMode, SandboxPolicy};
 use crate::process::wire::{self, Purpose, Reply, Request, Setup, Start};
 
 /// The first argument that makes this binary a supervisor.
-pub const SUPERVISOR_COMMAND: &str = "__keeper";
+pub const SUPERVISOR_COMMAND: &str = "__supervisor";
 
 /// Timeout of every read and write on a supervisor's socket, and of ending the orphans of one that was killed.
 pub(super) const GRACE: Duration = Duration::from_secs(10);

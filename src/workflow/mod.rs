@@ -40,7 +40,7 @@ use crate::state::store::Root;
 use crate::state::workflow::{AgentStatus, WorkflowState};
 use crate::workflow::agent_env::AgentRuntime;
 use crate::workflow::agent_record::AgentRecord;
-use crate::workflow::executors::step::{ExecutionContext, Step, StepOutcome, StepResult};
+use crate::workflow::executors::step::{ExecutionContext, StepOutcome, StepResult, WorkflowStep};
 use crate::workflow::message_queue::MessageQueue;
 use crate::workflow::transition::Transition;
 
@@ -82,7 +82,7 @@ pub(crate) enum WorkflowEnd {
 }
 
 /// What the threads of a run report.
-enum Message {
+enum WorkflowMessage {
     Finished(Box<FinishedStep>),
     Answered {
         agent_id: String,
@@ -123,7 +123,7 @@ pub(crate) fn run(run: &mut WorkflowRun) -> Result<WorkflowEnd> {
 /// Which agents run, which can, and what of them is kept meanwhile.
 struct Scheduler<'a> {
     run: &'a mut WorkflowRun,
-    queue: Arc<MessageQueue<Message>>,
+    queue: Arc<MessageQueue<WorkflowMessage>>,
     ready: VecDeque<String>,
     /// Agents whose state is being executed.
     busy: HashSet<String>,
@@ -213,7 +213,7 @@ impl Scheduler<'_> {
         let Some(agent) = context.facts(|log| log.agent(id).cloned()) else {
             return Ok(());
         };
-        let step = Step {
+        let step = WorkflowStep {
             visit: visit_of(&context, &agent),
             log: context.log.for_agent(id),
             agent,
@@ -225,7 +225,7 @@ impl Scheduler<'_> {
                 executors::execute(&context, &step, &mut runtime)
             }));
             let panicked = |_| Err(Error::Bug("an executor panicked".into()));
-            queue.send(Message::Finished(Box::new(FinishedStep {
+            queue.send(WorkflowMessage::Finished(Box::new(FinishedStep {
                 agent_id: step.agent.id,
                 visit: step.visit,
                 runtime,
@@ -240,10 +240,10 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    fn handle(&mut self, message: Message) -> Result<()> {
+    fn handle(&mut self, message: WorkflowMessage) -> Result<()> {
         match message {
-            Message::Finished(step) => self.finished(*step),
-            Message::Answered { agent_id, answer } => {
+            WorkflowMessage::Finished(step) => self.finished(*step),
+            WorkflowMessage::Answered { agent_id, answer } => {
                 self.asked.remove(&agent_id);
                 match answer {
                     Some(text) => self.run.answer(&agent_id, text),
@@ -388,7 +388,7 @@ impl Scheduler<'_> {
             let ask = move || {
                 let answer = person.ask(&question);
                 let agent_id = question.agent_id;
-                queue.send(Message::Answered { agent_id, answer });
+                queue.send(WorkflowMessage::Answered { agent_id, answer });
             };
             // Without a thread the question stays open.
             let _ = thread::Builder::new().name("question".into()).spawn(ask);

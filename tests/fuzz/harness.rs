@@ -22,7 +22,7 @@ const HELD: usize = 64 << 20;
 const HELD_FOR_A_BYTE: usize = 100;
 
 /// A parser under test.
-struct Trial<'a> {
+struct Fuzzer<'a> {
     name: &'a str,
     seed: u64,
     corpus: PathBuf,
@@ -41,25 +41,25 @@ pub(crate) fn fuzz(name: &str, words: &[&str], mut read: impl FnMut(&[u8])) {
             .map(|text| text.parse::<f64>().expect(variable))
     };
     let seconds = number("FUZZ_SECONDS").unwrap_or(SECONDS);
-    let mut trial = Trial::new(name, number("FUZZ_SEED").unwrap_or(0.0) as u64);
+    let mut fuzzer = Fuzzer::new(name, number("FUZZ_SEED").unwrap_or(0.0) as u64);
     let end = Instant::now() + Duration::from_secs_f64(seconds);
-    let watched = trial.watch();
+    let watched = fuzzer.watch();
     let examples = examples(name);
     examples
         .iter()
-        .for_each(|example| trial.give(example, &mut read));
+        .for_each(|example| fuzzer.give(example, &mut read));
     while Instant::now() < end {
-        let input = mutated(&mut trial.dice(), &examples, words);
-        trial.give(&input, &mut read);
+        let input = mutated(&mut fuzzer.dice(), &examples, words);
+        fuzzer.give(&input, &mut read);
     }
     watched.store(false, Ordering::Relaxed);
-    let Trial {
+    let Fuzzer {
         number,
         slowest,
         largest,
         seed,
         ..
-    } = trial;
+    } = fuzzer;
     let count = number.load(Ordering::Relaxed);
     println!(
         "{name}: {count} inputs, seed {seed}; the slowest took {slowest:?}, the largest held {largest} bytes"
@@ -84,13 +84,13 @@ pub(crate) fn examples(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-impl Trial<'_> {
-    fn new(name: &str, seed: u64) -> Trial<'_> {
+impl Fuzzer<'_> {
+    fn new(name: &str, seed: u64) -> Fuzzer<'_> {
         let last =
             File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}")))
                 .unwrap();
         println!("{name}: seed {seed}");
-        Trial {
+        Fuzzer {
             name,
             seed,
             corpus: corpus(name),

@@ -107,7 +107,7 @@ fn protected_files_are_restored_and_the_model_is_informed() {
     let requests = server.requests();
     assert!(
         requests[0].text().contains("given/a.txt"),
-        "the walls name what is read-only"
+        "the prompt names what is read-only"
     );
     assert!(
         requests[2].text().contains("given/"),

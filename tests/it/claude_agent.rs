@@ -266,13 +266,13 @@ fn replays(project: Project) {
     );
     let project = project.env("PATH", "/usr/bin:/bin");
     let ran = project.run(&["run", "--spec", "specs/spec.yaml", "--replay", &log]);
-    let story = ran.transcript();
+    let transcript = ran.transcript();
     ran.exits(0);
     let mut now = project.workspace_files();
     // A call without a result is not run again, so its effect is missing.
     for (name, content) in files {
         if name != "count" {
-            assert_eq!(now.remove(&name), Some(content), "{name}\n{story}");
+            assert_eq!(now.remove(&name), Some(content), "{name}\n{transcript}");
         }
     }
     // A replay loses no request.

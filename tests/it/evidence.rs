@@ -168,12 +168,12 @@ impl Bench {
 
     fn passes(&self, code: &[(&str, &str)], executed: u32) -> Project {
         let (project, check) = self.check(code);
-        let story = || format!("{check}\n{}", project.state_text("last_test_output"));
+        let transcript = || format!("{check}\n{}", project.state_text("last_test_output"));
         assert_eq!(
             (&check["passed"], &check["tests"]["executed"]),
             (&json!(true), &json!(executed)),
             "{}",
-            story()
+            transcript()
         );
         project
     }

@@ -211,7 +211,7 @@ fn nothing_is_inherited_implicitly() {
     assert_eq!(
         rest.trim(),
         "?",
-        "no input, no terminal, and the keeper has nothing to show"
+        "no input, no terminal, and the supervisor has nothing to show"
     );
 }
 

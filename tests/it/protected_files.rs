@@ -15,7 +15,7 @@ const TEST: &str = "# the protected test\n";
 
 /// The sandbox mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Walls {
+enum SandboxMode {
     Full,
     Reduced,
     None,
@@ -44,13 +44,13 @@ fn project(server: &Server, checks: &[String]) -> Project {
         .file("specs/beside.txt", TEST)
 }
 
-fn run(project: Project, walls: Walls) -> (Project, Ran) {
-    let project = if walls == Walls::Reduced {
+fn run(project: Project, mode: SandboxMode) -> (Project, Ran) {
+    let project = if mode == SandboxMode::Reduced {
         project.restricted(Restrictions::default().without_namespaces())
     } else {
         project
     };
-    let arguments = if walls == Walls::None {
+    let arguments = if mode == SandboxMode::None {
         [RUN_JSON, &["--no-sandbox"]].concat()
     } else {
         RUN_JSON.to_vec()
@@ -122,7 +122,7 @@ fn protected_files_are_read_only_in_the_full_sandbox() {
     let server = Server::start([reply::answer("42")]);
     let (project, ran) = run(
         project(&server, &[check("all", &(tries + adding + look), "")]),
-        Walls::Full,
+        SandboxMode::Full,
     );
     if !ran.stderr.contains("sandbox: full") {
         return skip("there are no namespaces here");
@@ -145,7 +145,7 @@ fn protected_files_are_read_only_in_the_full_sandbox() {
 
 #[test]
 fn a_check_that_changes_a_protected_file_fails() {
-    for walls in [Walls::Reduced, Walls::None] {
+    for mode in [SandboxMode::Reduced, SandboxMode::None] {
         for (change, said) in CHANGES {
             // One tick of the file clock later than everything that was copied.
             let script = format!("{change}; exit 0");
@@ -155,7 +155,7 @@ fn a_check_that_changes_a_protected_file_fails() {
                 "cat tests/t.py tests/deep/u.py top.txt code/beside.txt > seen",
                 "",
             );
-            let (project, ran) = run(project(&server, &[check("bad", &script, ""), after]), walls);
+            let (project, ran) = run(project(&server, &[check("bad", &script, ""), after]), mode);
             let ran = ran.exits(1);
             assert_eq!(ran.outcome_and_reason().1, "retries_exhausted", "{change}");
             let said = format!("protected files changed while it ran: {said}");
@@ -166,7 +166,7 @@ fn a_check_that_changes_a_protected_file_fails() {
                 .collect();
             assert!(
                 problems[0].contains(&said) && problems[1] == "null",
-                "{walls:?} {change}: {problems:?}"
+                "{mode:?} {change}: {problems:?}"
             );
             assert!(
                 server.requests()[1].text().contains(&said),
@@ -206,7 +206,7 @@ fn a_rewrite_through_mmap_is_detected() {
             .spec(spec)
             .model(&server)
             .file("specs/tests/t.py", TEST);
-        let (project, ran) = run(project, Walls::None);
+        let (project, ran) = run(project, SandboxMode::None);
         ran.exits(1);
         assert!(
             project
@@ -220,19 +220,19 @@ fn a_rewrite_through_mmap_is_detected() {
 
 #[test]
 fn a_new_file_in_a_protected_folder_is_removed_without_a_failure() {
-    for walls in [Walls::Reduced, Walls::None] {
+    for mode in [SandboxMode::Reduced, SandboxMode::None] {
         let server = Server::start([reply::answer("42")]);
         let adds = "touch tests/new.txt; mkdir -p tests/deep/more/.pytest_cache tests/.mypy_cache";
         let checks = [
             check("adds", adds, ""),
             check("looks", "ls -A tests tests/deep > seen", ""),
         ];
-        let (project, ran) = run(project(&server, &checks), walls);
+        let (project, ran) = run(project(&server, &checks), mode);
         ran.exits(0);
         assert_eq!(
             project.workspace("seen"),
             "tests:\ndeep\nt.py\n\ntests/deep:\nu.py\n",
-            "{walls:?}"
+            "{mode:?}"
         );
         let removed = project.events("ProtectedRestored")[0]["removed"].clone();
         assert_eq!(
@@ -263,7 +263,7 @@ fn a_hidden_check_that_changes_protected_or_its_own_files_fails() {
         );
         let project =
             project(&server, &[check("shown", "true", ""), hidden]).file("specs/secret/h.py", TEST);
-        let (project, ran) = run(project, Walls::None);
+        let (project, ran) = run(project, SandboxMode::None);
         ran.exits(1);
         let told = server.requests()[1].text();
         assert!(told.contains(said) && !told.contains("secret"), "{told}");
@@ -280,7 +280,7 @@ fn files_of_a_hidden_check_are_read_only_in_the_full_sandbox() {
     let hidden = check("held", script, ", hidden: true, files: [secret/]");
     let project =
         project(&server, &[check("shown", "true", ""), hidden]).file("specs/secret/h.py", TEST);
-    let (_, ran) = run(project, Walls::Full);
+    let (_, ran) = run(project, SandboxMode::Full);
     if !ran.stderr.contains("sandbox: full") {
         return skip("there are no namespaces here");
     }
@@ -294,7 +294,7 @@ fn a_hard_link_to_a_protected_file_changes_nothing_for_the_next_check() {
         check("links", "ln tests/t.py linked", ""),
         check("writes", "echo x > linked; cat tests/t.py > seen", ""),
     ];
-    let (project, ran) = run(project(&server, &checks), Walls::None);
+    let (project, ran) = run(project(&server, &checks), SandboxMode::None);
     ran.exits(1);
     assert_eq!(project.workspace("seen"), TEST);
     is_as_given(&project);
@@ -302,7 +302,7 @@ fn a_hard_link_to_a_protected_file_changes_nothing_for_the_next_check() {
 
 #[test]
 fn a_writable_folder_is_private_to_a_check_and_starts_empty() {
-    for walls in [Walls::Full, Walls::Reduced, Walls::None] {
+    for mode in [SandboxMode::Full, SandboxMode::Reduced, SandboxMode::None] {
         let server = Server::start([reply::answer("41"), reply::answer("42")]);
         let look = "ls -A tests/out tests/deep/out >> listing; echo x > tests/out/left; mkdir -p tests/deep/out/more; ";
         let may = ", writable: [tests/out, ./tests/deep/out/]";
@@ -315,21 +315,21 @@ fn a_writable_folder_is_private_to_a_check_and_starts_empty() {
                 "",
             ),
         ];
-        let (project, ran) = run(project(&server, &checks), walls);
+        let (project, ran) = run(project(&server, &checks), mode);
         let ran = ran.exits(0);
         assert_eq!(
             ran.result()["retry_count"],
             1,
-            "{walls:?}: {}",
+            "{mode:?}: {}",
             ran.transcript()
         );
         assert_eq!(
             project.workspace("listing"),
             "tests/deep/out:\n\ntests/out:\n".repeat(4),
-            "{walls:?}"
+            "{mode:?}"
         );
-        assert!(project.events("ProtectedRestored").is_empty(), "{walls:?}");
-        assert!(!project.exists("workspace/tests/out/foreign"), "{walls:?}");
+        assert!(project.events("ProtectedRestored").is_empty(), "{mode:?}");
+        assert!(!project.exists("workspace/tests/out/foreign"), "{mode:?}");
         is_as_given(&project);
     }
 }
@@ -340,7 +340,7 @@ fn given_files_in_a_writable_folder_are_there_for_each_check() {
     let script = "cat tests/out/given >> seen; rm tests/out/given; echo x > tests/out/more";
     let checks = ["one", "two"].map(|name| check(name, script, ", writable: [tests/out]"));
     let project = project(&server, &checks).file("specs/tests/out/given", "given\n");
-    let (project, ran) = run(project, Walls::Full);
+    let (project, ran) = run(project, SandboxMode::Full);
     ran.exits(0);
     assert_eq!(project.workspace("seen"), "given\ngiven\n");
 }
@@ -383,7 +383,7 @@ fn a_refused_write_gives_the_user_a_hint() {
             &format!("test -e done || {{ echo x > tests/out.txt{end}; }}"),
             "",
         );
-        let (_, ran) = run(project(&server, &[check]), Walls::Full);
+        let (_, ran) = run(project(&server, &[check]), SandboxMode::Full);
         if !ran.stderr.contains("sandbox: full") {
             return skip("there are no namespaces here");
         }
@@ -403,7 +403,7 @@ fn many_protected_files_are_one_mount() {
     for number in 0..2000 {
         project.write(&format!("specs/tests/f{number}"), "");
     }
-    let (project, ran) = run(project, Walls::Full);
+    let (project, ran) = run(project, SandboxMode::Full);
     if !ran.stderr.contains("sandbox: full") {
         return skip("there are no namespaces here");
     }
@@ -428,7 +428,7 @@ fn the_top_of_the_workspace_can_be_written_where_everything_else_is_protected() 
     let project = Project::with(spec, &server)
         .file("specs/all/a.txt", TEST)
         .file("specs/all/b/c.txt", TEST);
-    let (project, ran) = run(project, Walls::Full);
+    let (project, ran) = run(project, SandboxMode::Full);
     if !ran.stderr.contains("sandbox: full") {
         return skip("there are no namespaces here");
     }

@@ -158,15 +158,15 @@ fn policy(workspace: &Path, limits: ResourceLimits) -> SandboxPolicy {
     }
 }
 
-fn living(script: &str, walls: &SandboxPolicy) -> (ChildProcess, UnixStream) {
+fn child(script: &str, policy: &SandboxPolicy) -> (ChildProcess, UnixStream) {
     let job = Job {
         command: ["sh", "-c", script].map(Into::into).to_vec(),
-        cwd: walls.write[0].clone(),
+        cwd: policy.write[0].clone(),
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         timeout: Duration::MAX,
     };
     ChildProcess::start(
-        &Launcher::open(Path::new(BINARY)).with_policy(walls.clone()),
+        &Launcher::open(Path::new(BINARY)).with_policy(policy.clone()),
         &job,
     )
     .unwrap()
@@ -175,17 +175,17 @@ fn living(script: &str, walls: &SandboxPolicy) -> (ChildProcess, UnixStream) {
 #[test]
 fn an_environment_that_exceeds_a_limit_is_ended_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let walls = policy(
+    let policy = policy(
         folder.path(),
         ResourceLimits {
             disk: 5 << 20,
             ..ResourceLimits::default()
         },
     );
-    let (mut quiet, quiet_channel) = living("read line", &walls);
-    let (mut loud, mut loud_channel) = living(
+    let (mut quiet, quiet_channel) = child("read line", &policy);
+    let (mut loud, mut loud_channel) = child(
         "head -c 9000000 /dev/zero > large; while :; do :; done",
-        &walls,
+        &policy,
     );
     // The other end of the channel is the stdin of the child.
     let _ = loud_channel.read(&mut [0]);
@@ -197,7 +197,7 @@ fn an_environment_that_exceeds_a_limit_is_ended_alone() {
     assert_eq!(quiet.ended(), None);
     drop(quiet_channel);
     // A later test may remove them.
-    let (mut next, mut next_channel) = living("rm large; sleep 1", &walls);
+    let (mut next, mut next_channel) = child("rm large; sleep 1", &policy);
     let _ = next_channel.read(&mut [0]);
     poll(
         &mut [PollFd::from_borrowed_fd(next.over(), PollFlags::IN)],

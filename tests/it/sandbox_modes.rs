@@ -52,11 +52,11 @@ fn under_strace(project: &Project, options: &[&str], arguments: &[&str]) -> Ran 
 }
 
 /// Checks a run against the mode that it should have found.
-fn check_run(project: &Project, server: &Server, ran: Ran, walls: &str) {
+fn check_run(project: &Project, server: &Server, ran: Ran, mode: &str) {
     assert!(!project.outside("escaped").exists(), "{}", ran.transcript());
-    if walls != NONE {
-        let result = ran.exits(0).says(walls).result();
-        assert!(result["notes"].to_string().contains(walls), "{result}");
+    if mode != NONE {
+        let result = ran.exits(0).says(mode).result();
+        assert!(result["notes"].to_string().contains(mode), "{result}");
         assert!(project.exists("workspace/ran"));
         return;
     }
@@ -71,7 +71,7 @@ fn check_run(project: &Project, server: &Server, ran: Ran, walls: &str) {
 
 #[test]
 fn a_failing_layer_is_reported_or_refused() {
-    for (fault, walls) in FAULTS {
+    for (fault, mode) in FAULTS {
         let server = Server::start([reply::answer("42")]);
         let Some(project) = project(&server) else {
             return;
@@ -87,7 +87,7 @@ fn a_failing_layer_is_reported_or_refused() {
             &project,
             &server,
             under_strace(&project, &options, RUN_JSON),
-            walls,
+            mode,
         );
     }
 }

@@ -61,12 +61,12 @@ pub(super) struct CauseGroups {
 
 struct CauseGroup {
     message: String,
-    tests: NameList,
-    places: NameList,
+    tests: BoundedNames,
+    places: BoundedNames,
 }
 
 /// The first names of a list, and the number of the others.
-struct NameList {
+struct BoundedNames {
     first: Vec<String>,
     most: usize,
     others: usize,
@@ -116,8 +116,8 @@ impl CauseGroups {
         self.by_message.insert(key, self.list.len());
         self.list.push(CauseGroup {
             message,
-            tests: NameList::new(MAX_TESTS),
-            places: NameList::new(MAX_PLACES),
+            tests: BoundedNames::new(MAX_TESTS),
+            places: BoundedNames::new(MAX_PLACES),
         });
         Some(self.list.len() - 1)
     }
@@ -154,9 +154,9 @@ impl CauseGroup {
     }
 }
 
-impl NameList {
-    fn new(most: usize) -> NameList {
-        NameList {
+impl BoundedNames {
+    fn new(most: usize) -> BoundedNames {
+        BoundedNames {
             first: Vec::new(),
             most,
             others: 0,

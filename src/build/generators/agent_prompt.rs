@@ -20,7 +20,7 @@ pub(crate) const AGENT_MODE: BuiltInPrompts = BuiltInPrompts {
     patch: include_str!("agent_prompts/patch.md"),
     format: include_str!("agent_prompts/format.md"),
 };
-const WALLS: &str = include_str!("agent_prompts/walls.md");
+const LIMITS: &str = include_str!("agent_prompts/limits.md");
 const MOST_FILES: usize = 200;
 const MOST_PROTECTED: usize = 50;
 const CLOSING_CHARACTERS: usize = 4000;
@@ -49,9 +49,11 @@ fn sandbox_section(context: &Context) -> String {
         ("{{seconds}}", DEFAULT_TIMEOUT.as_secs().to_string()),
         ("{{turns}}", context.spec.generator.max_turns.to_string()),
     ];
-    values.iter().fold(WALLS.to_owned(), |text, (name, value)| {
-        text.replace(name, value)
-    })
+    values
+        .iter()
+        .fold(LIMITS.to_owned(), |text, (name, value)| {
+            text.replace(name, value)
+        })
 }
 
 fn protected(context: &Context) -> String {

@@ -12,11 +12,11 @@ use crate::error::{Error, Result};
 pub(crate) struct CopyFilter {
     top: PathBuf,
     exclude: Vec<String>,
-    folders: HashMap<PathBuf, FolderRules>,
+    folders: HashMap<PathBuf, FolderDecision>,
 }
 
 #[derive(Clone)]
-enum FolderRules {
+enum FolderDecision {
     Taken(Option<Rc<IgnoreRules>>),
     /// It is left out, or lies in this folder, which is.
     LeftOut(PathBuf, &'static str),
@@ -35,24 +35,24 @@ impl CopyFilter {
     pub(crate) fn left_out(&mut self, path: &Path) -> Result<Option<(PathBuf, &'static str)>> {
         let around = path.parent().unwrap_or(Path::new(""));
         match self.rules(around)? {
-            FolderRules::LeftOut(part, why) => Ok(Some((part, why))),
-            FolderRules::Taken(rules) => {
+            FolderDecision::LeftOut(part, why) => Ok(Some((part, why))),
+            FolderDecision::Taken(rules) => {
                 let found = self.exclusion(rules.as_deref(), path, false)?;
                 Ok(found.map(|why| (path.to_owned(), why)))
             }
         }
     }
 
-    fn rules(&mut self, folder: &Path) -> Result<FolderRules> {
+    fn rules(&mut self, folder: &Path) -> Result<FolderDecision> {
         if let Some(known) = self.folders.get(folder) {
             return Ok(known.clone());
         }
         let rules = match folder.parent() {
             None => self.enter(folder, None)?,
             Some(parent) => match self.rules(parent)? {
-                FolderRules::Taken(above) => {
+                FolderDecision::Taken(above) => {
                     match self.exclusion(above.as_deref(), folder, true)? {
-                        Some(why) => FolderRules::LeftOut(folder.to_owned(), why),
+                        Some(why) => FolderDecision::LeftOut(folder.to_owned(), why),
                         None => self.enter(folder, above)?,
                     }
                 }
@@ -63,9 +63,9 @@ impl CopyFilter {
         Ok(rules)
     }
 
-    fn enter(&self, folder: &Path, above: Option<Rc<IgnoreRules>>) -> Result<FolderRules> {
+    fn enter(&self, folder: &Path, above: Option<Rc<IgnoreRules>>) -> Result<FolderDecision> {
         IgnoreRules::enter(&self.top.join(folder), above)
-            .map(|rules| FolderRules::Taken(Some(rules)))
+            .map(|rules| FolderDecision::Taken(Some(rules)))
             .map_err(Error::from)
     }
 

@@ -1,8 +1,10 @@
 //! Rust, Go, CMake and make.
 
-use crate::cli::init::project::{DetectedProject, ProjectFolder, base_name, shell_command, words};
+use crate::cli::init::project::{
+    DetectedProject, InspectedFolder, base_name, shell_command, words,
+};
 
-pub(super) fn detect_rust(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
+pub(super) fn detect_rust(folder: &InspectedFolder<'_>) -> Option<DetectedProject> {
     let manifest: toml::Table = folder.text("Cargo.toml")?.parse().unwrap_or_default();
     let is_workspace = manifest.contains_key("workspace");
     let tests = rust_tests(folder);
@@ -44,7 +46,7 @@ pub(super) fn detect_rust(folder: &ProjectFolder<'_>) -> Option<DetectedProject>
 }
 
 /// `tests/` of all packages, from the folder.
-fn rust_tests(folder: &ProjectFolder<'_>) -> Vec<String> {
+fn rust_tests(folder: &InspectedFolder<'_>) -> Vec<String> {
     let manifests = folder
         .files
         .iter()
@@ -65,7 +67,7 @@ fn has_dependencies(manifest: &str) -> bool {
         .any(|name| manifest.get(*name).is_some_and(is_filled))
 }
 
-pub(super) fn detect_go(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
+pub(super) fn detect_go(folder: &InspectedFolder<'_>) -> Option<DetectedProject> {
     let marker = folder.first_of(&["go.work", "go.mod"])?;
     let is_test = |name: &str| name.ends_with("_test.go");
     let modules = go_modules(folder, &marker);
@@ -92,7 +94,7 @@ pub(super) fn detect_go(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
 }
 
 /// The packages to test: of a workspace those of each of its modules.
-fn go_modules(folder: &ProjectFolder<'_>, marker: &str) -> Vec<String> {
+fn go_modules(folder: &InspectedFolder<'_>, marker: &str) -> Vec<String> {
     if marker == "go.mod" || folder.has_file("go.mod") {
         return words("./...");
     }
@@ -107,7 +109,7 @@ fn go_modules(folder: &ProjectFolder<'_>, marker: &str) -> Vec<String> {
     }
 }
 
-pub(super) fn detect_cmake(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
+pub(super) fn detect_cmake(folder: &InspectedFolder<'_>) -> Option<DetectedProject> {
     if !folder.has_file("CMakeLists.txt") {
         return None;
     }
@@ -140,7 +142,7 @@ pub(super) fn detect_cmake(folder: &ProjectFolder<'_>) -> Option<DetectedProject
     })
 }
 
-pub(super) fn detect_make(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
+pub(super) fn detect_make(folder: &InspectedFolder<'_>) -> Option<DetectedProject> {
     let marker = folder.first_of(&["GNUmakefile", "makefile", "Makefile"])?;
     let text = folder.text(&marker)?;
     let has_target = |target: &&&str| {

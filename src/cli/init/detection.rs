@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::cli::init::host::Host;
-use crate::cli::init::project::{DetectedProject, ProjectFolder, shell_command, words};
+use crate::cli::init::project::{DetectedProject, InspectedFolder, shell_command, words};
 use crate::cli::init::project_files::ProjectFiles;
 use crate::cli::init::{compiled, java, node, python};
 
-type Detector = fn(&ProjectFolder<'_>) -> Option<DetectedProject>;
+type Detector = fn(&InspectedFolder<'_>) -> Option<DetectedProject>;
 
 /// In the order of preference, if more than one has tests or none has.
 const DETECTORS: [Detector; 7] = [
@@ -53,7 +53,7 @@ pub(super) struct DetectedProjects {
 /// Finds the projects at the top, then those in folders below it. One with tests comes before one without; the rest is
 /// decided by the place and by the order of the detectors.
 pub(super) fn detect(top: &Path, files: &ProjectFiles, host: &Host<'_>) -> DetectedProjects {
-    let folder = |below: &str| ProjectFolder {
+    let folder = |below: &str| InspectedFolder {
         path: top.join(below),
         below: below.to_owned(),
         files: files.below(below),
@@ -77,7 +77,7 @@ pub(super) fn detect(top: &Path, files: &ProjectFiles, host: &Host<'_>) -> Detec
     }
 }
 
-fn in_folder(folder: &ProjectFolder<'_>) -> Vec<DetectedProject> {
+fn in_folder(folder: &InspectedFolder<'_>) -> Vec<DetectedProject> {
     let found = DETECTORS.iter().filter_map(|detect| detect(folder));
     let mut found: Vec<DetectedProject> = found.collect();
     found.sort_by_key(|project| !project.has_tests);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::cli::init::project::{DetectedProject, ProjectFolder, ReadablePath, shell_command};
+use crate::cli::init::project::{DetectedProject, InspectedFolder, ReadablePath, shell_command};
 use crate::text::quote::shell_word;
 
 const OFFLINE: &str =
@@ -11,7 +11,7 @@ const OFFLINE: &str =
 const ANY_SOURCE: &str = "~/.m2/settings.xml is hidden from it, so what came from a mirror of yours has to count as downloaded.";
 const REPORTS: &str = "The reports are printed, so that tests are counted and failures are named.";
 
-pub(super) fn detect_maven(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
+pub(super) fn detect_maven(folder: &InspectedFolder<'_>) -> Option<DetectedProject> {
     if !folder.has_file("pom.xml") {
         return None;
     }
@@ -50,7 +50,7 @@ pub(super) fn detect_maven(folder: &ProjectFolder<'_>) -> Option<DetectedProject
     Some(project)
 }
 
-pub(super) fn detect_gradle(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
+pub(super) fn detect_gradle(folder: &InspectedFolder<'_>) -> Option<DetectedProject> {
     let marker = folder.first_of(&[
         "settings.gradle.kts",
         "settings.gradle",
@@ -83,7 +83,7 @@ pub(super) fn detect_gradle(folder: &ProjectFolder<'_>) -> Option<DetectedProjec
 
 /// The program that runs Gradle: what the wrapper has downloaded, else the one on PATH, else the wrapper.
 fn gradle_program(
-    folder: &ProjectFolder<'_>,
+    folder: &InspectedFolder<'_>,
     wrapped: Option<&Option<PathBuf>>,
     project: &mut DetectedProject,
 ) -> String {
@@ -99,7 +99,7 @@ fn gradle_program(
 }
 
 fn java_project(
-    folder: &ProjectFolder<'_>,
+    folder: &InspectedFolder<'_>,
     toolchain: &'static str,
     family: &'static str,
     marker: &str,
@@ -119,7 +119,7 @@ fn java_project(
 }
 
 /// `src/test` of all modules.
-fn test_folders(folder: &ProjectFolder<'_>) -> Vec<String> {
+fn test_folders(folder: &InspectedFolder<'_>) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for name in &folder.files {
         let at_top = name.starts_with("src/test/").then_some(0);
@@ -140,7 +140,7 @@ fn reporting(command: &str, place: &str) -> Vec<String> {
 }
 
 /// The Gradle of the wrapper, where it was downloaded: the wrapper itself looks for it in a private directory.
-fn wrapped_gradle(folder: &ProjectFolder<'_>) -> Option<PathBuf> {
+fn wrapped_gradle(folder: &InspectedFolder<'_>) -> Option<PathBuf> {
     let settings = folder.text("gradle/wrapper/gradle-wrapper.properties")?;
     let mut lines = settings.lines();
     let url = lines.find_map(|line| line.trim().strip_prefix("distributionUrl="))?;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::cli::init::project::{
-    DetectedProject, ProjectFolder, ReadablePath, base_name, shell_command, words,
+    DetectedProject, InspectedFolder, ReadablePath, base_name, shell_command, words,
 };
 
 const TEST_FOLDERS: [&str; 4] = ["test", "tests", "__tests__", "spec"];
@@ -20,7 +20,7 @@ const MANAGERS: [(&str, &str, &str); 6] = [
     ("npm-shrinkwrap.json", "npm", "npm ci"),
 ];
 
-pub(super) fn detect(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
+pub(super) fn detect(folder: &InspectedFolder<'_>) -> Option<DetectedProject> {
     let text = folder.text("package.json")?;
     let manifest: Value = serde_json::from_str(&text).unwrap_or_default();
     let (manager, install) = package_manager(folder, &manifest);
@@ -44,7 +44,7 @@ pub(super) fn detect(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
 }
 
 fn choose_command(
-    folder: &ProjectFolder<'_>,
+    folder: &InspectedFolder<'_>,
     manifest: &Value,
     manager: &str,
     project: &mut DetectedProject,
@@ -90,7 +90,7 @@ fn uses_vitest(manifest: &Value, script: Option<&str>) -> bool {
 
 /// Dependencies are read in place: Node finds `node_modules` beside `workspace/`.
 fn add_modules(
-    folder: &ProjectFolder<'_>,
+    folder: &InspectedFolder<'_>,
     manifest: &Value,
     install: &str,
     project: &mut DetectedProject,
@@ -131,7 +131,7 @@ fn test_script(manifest: &Value) -> Option<&str> {
 }
 
 /// The package manager and its command to install: by the field `packageManager`, else by the lock file.
-fn package_manager(folder: &ProjectFolder<'_>, manifest: &Value) -> (&'static str, &'static str) {
+fn package_manager(folder: &InspectedFolder<'_>, manifest: &Value) -> (&'static str, &'static str) {
     let field = manifest.get("packageManager").and_then(Value::as_str);
     let named = field
         .and_then(|field| field.split('@').next())

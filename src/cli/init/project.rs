@@ -99,7 +99,7 @@ pub(super) fn words(line: &str) -> Vec<String> {
 }
 
 /// A folder with the files that a copy of it would contain.
-pub(super) struct ProjectFolder<'a> {
+pub(super) struct InspectedFolder<'a> {
     /// Absolute.
     pub(super) path: PathBuf,
     /// From the top; empty: the top itself.
@@ -109,7 +109,7 @@ pub(super) struct ProjectFolder<'a> {
     pub(super) host: &'a Host<'a>,
 }
 
-impl ProjectFolder<'_> {
+impl InspectedFolder<'_> {
     /// Whether there is such a file, ignored or not.
     pub(super) fn has_file(&self, name: &str) -> bool {
         self.path.join(name).is_file()

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::cli::init::host::venv_has;
-use crate::cli::init::project::{DetectedProject, ProjectFolder, ReadablePath, base_name, words};
+use crate::cli::init::project::{DetectedProject, InspectedFolder, ReadablePath, base_name, words};
 
 const MARKERS: [&str; 7] = [
     "pyproject.toml",
@@ -40,9 +40,9 @@ const REQUIREMENTS: [&str; 4] = [
 const EXTRAS: [&str; 4] = ["test", "tests", "testing", "dev"];
 const WHY: &str = "the virtual environment, which is used in place";
 
-pub(super) fn detect(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
+pub(super) fn detect(folder: &InspectedFolder<'_>) -> Option<DetectedProject> {
     let marker = marker(folder)?;
-    let interpreter = Interpreter::find(folder);
+    let interpreter = PythonProgram::find(folder);
     let has_tests = folder.files.iter().any(|name| is_test(name));
     let wants_pytest = wants_pytest(folder, has_tests);
     let uses_pytest = wants_pytest || (!has_tests && interpreter.has_pytest);
@@ -77,7 +77,7 @@ pub(super) fn detect(folder: &ProjectFolder<'_>) -> Option<DetectedProject> {
     Some(project)
 }
 
-fn marker(folder: &ProjectFolder<'_>) -> Option<String> {
+fn marker(folder: &InspectedFolder<'_>) -> Option<String> {
     let script = || {
         let at_top = |name: &&&str| name.ends_with(".py") && !name.contains('/');
         let tested = |name: &&&str| is_test(name) && TEST_FOLDERS.contains(&first_part(name));
@@ -105,7 +105,7 @@ fn is_conftest(path: &str) -> bool {
 }
 
 /// Whether the settings or the tests ask for pytest. Test functions without a class are for it, too.
-fn wants_pytest(folder: &ProjectFolder<'_>, has_tests: bool) -> bool {
+fn wants_pytest(folder: &InspectedFolder<'_>, has_tests: bool) -> bool {
     let is_named = |name: &&str| {
         folder
             .text(name)
@@ -119,7 +119,7 @@ fn wants_pytest(folder: &ProjectFolder<'_>, has_tests: bool) -> bool {
 }
 
 /// The arguments of `python -m` that find the tests.
-fn unittest_arguments(folder: &ProjectFolder<'_>) -> Vec<String> {
+fn unittest_arguments(folder: &InspectedFolder<'_>) -> Vec<String> {
     let mut arguments = words("unittest discover -v");
     let start = TEST_FOLDERS.iter().find(|start| folder.has_files_in(start));
     if let Some(start) = start {
@@ -139,7 +139,7 @@ fn unittest_arguments(folder: &ProjectFolder<'_>) -> Vec<String> {
     arguments
 }
 
-fn has_src_layout(folder: &ProjectFolder<'_>) -> bool {
+fn has_src_layout(folder: &InspectedFolder<'_>) -> bool {
     let mut names = folder
         .files
         .iter()
@@ -148,7 +148,7 @@ fn has_src_layout(folder: &ProjectFolder<'_>) -> bool {
 }
 
 /// What Python's tools write; the rest is usually in `.gitignore`.
-fn excluded(folder: &ProjectFolder<'_>) -> Vec<String> {
+fn excluded(folder: &InspectedFolder<'_>) -> Vec<String> {
     let environments = ENVIRONMENTS
         .iter()
         .filter(|name| is_environment(folder, name));
@@ -161,27 +161,27 @@ fn excluded(folder: &ProjectFolder<'_>) -> Vec<String> {
         .collect()
 }
 
-fn is_environment(folder: &ProjectFolder<'_>, name: &str) -> bool {
+fn is_environment(folder: &InspectedFolder<'_>, name: &str) -> bool {
     let path = folder.path.join(name);
     path.join("pyvenv.cfg").is_file() && path.join("bin/python").exists()
 }
 
 /// The Python that runs the tests.
-struct Interpreter {
+struct PythonProgram {
     /// As the command names it.
     program: String,
     has_pytest: bool,
     read: Option<ReadablePath>,
 }
 
-impl Interpreter {
+impl PythonProgram {
     /// A virtual environment in the project, poetry's, or the active one; else `python3`.
-    fn find(folder: &ProjectFolder<'_>) -> Interpreter {
+    fn find(folder: &InspectedFolder<'_>) -> PythonProgram {
         let mut inside = ENVIRONMENTS
             .iter()
             .filter(|name| is_environment(folder, name));
         if let Some(name) = inside.next() {
-            return Interpreter {
+            return PythonProgram {
                 program: folder.original(&format!("{name}/bin/python")),
                 has_pytest: venv_has(&folder.path.join(name), "pytest"),
                 read: Some(readable(format!("../{}", folder.top_path(name)))),
@@ -189,12 +189,12 @@ impl Interpreter {
         }
         let elsewhere = poetry_environment(folder).or_else(|| folder.host.virtual_environment());
         match elsewhere {
-            Some(path) => Interpreter {
+            Some(path) => PythonProgram {
                 program: path.join("bin/python").display().to_string(),
                 has_pytest: venv_has(&path, "pytest"),
                 read: Some(readable(path.display().to_string())),
             },
-            None => Interpreter {
+            None => PythonProgram {
                 program: "python3".into(),
                 has_pytest: folder.host.python_imports("pytest"),
                 read: None,
@@ -205,7 +205,7 @@ impl Interpreter {
     /// Says what is missing, and how to get it.
     fn explain(
         &self,
-        folder: &ProjectFolder<'_>,
+        folder: &InspectedFolder<'_>,
         uses_pytest: bool,
         project: &mut DetectedProject,
     ) {
@@ -246,7 +246,7 @@ fn readable(path: String) -> ReadablePath {
 }
 
 /// The command that installs what a lock file lists.
-fn installer(folder: &ProjectFolder<'_>) -> Option<&'static str> {
+fn installer(folder: &InspectedFolder<'_>) -> Option<&'static str> {
     let by_file = [
         ("uv.lock", "uv sync"),
         ("poetry.lock", "poetry install"),
@@ -258,7 +258,7 @@ fn installer(folder: &ProjectFolder<'_>) -> Option<&'static str> {
 }
 
 /// Makes a virtual environment where no tool manages one, with what the project lists.
-fn new_environment(folder: &ProjectFolder<'_>) -> String {
+fn new_environment(folder: &InspectedFolder<'_>) -> String {
     let lists = REQUIREMENTS.iter().filter(|name| folder.has_file(name));
     let lists = lists.map(|name| format!("-r {name}"));
     let wanted = lists.chain(itself(folder)).chain(["pytest".to_owned()]);
@@ -271,7 +271,7 @@ fn new_environment(folder: &ProjectFolder<'_>) -> String {
 
 /// How pip installs the project itself with its dependencies, if it has any. Without `src/` setuptools would find folders of
 /// a root, such as `specs/`, to be packages.
-fn itself(folder: &ProjectFolder<'_>) -> Option<String> {
+fn itself(folder: &InspectedFolder<'_>) -> Option<String> {
     let settings: toml::Table = folder.text("pyproject.toml")?.parse().ok()?;
     let has_backend = settings
         .get("build-system")
@@ -291,7 +291,7 @@ fn itself(folder: &ProjectFolder<'_>) -> Option<String> {
 }
 
 /// The only virtual environment that poetry has made for a project of this name.
-fn poetry_environment(folder: &ProjectFolder<'_>) -> Option<PathBuf> {
+fn poetry_environment(folder: &InspectedFolder<'_>) -> Option<PathBuf> {
     let settings = folder.text("pyproject.toml")?;
     if !folder.has_file("poetry.lock") && !settings.contains("[tool.poetry]") {
         return None;

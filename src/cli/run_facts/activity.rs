@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::run_facts::lines::{ErrorLine, StateLine, ToolLine, agent_of, parse};
+use crate::cli::run_facts::lines::{ErrorLine, StateLine, ToolUseLine, agent_of, parse};
 use crate::conversation::usage::MODEL_ERROR;
 use crate::events::MAIN_AGENT;
 use crate::state::phase::Phase;
@@ -19,11 +19,11 @@ struct Activity {
     /// The phase or state.
     state: String,
     is_script: bool,
-    step: Step,
+    step: CurrentAction,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Step {
+enum CurrentAction {
     /// Between the others, or before the first.
     #[default]
     Other,
@@ -47,29 +47,29 @@ impl Activities {
                 let activity = Activity {
                     state: state.state_name,
                     is_script: state.state_type == "script",
-                    step: Step::Other,
+                    step: CurrentAction::Other,
                 };
                 self.of_agents.insert(state.agent_id, activity);
             }
             "ModelRequested" | "ModelRetried" => {
-                self.set(&agent_of(line)?, Step::Model);
+                self.set(&agent_of(line)?, CurrentAction::Model);
             }
             "ErrorOccurred" => {
                 let error: ErrorLine = parse(line)?;
                 if error.error_type == MODEL_ERROR && error.is_retryable {
-                    self.set(&error.agent_id, Step::Delay);
+                    self.set(&error.agent_id, CurrentAction::Delay);
                 }
             }
             "ToolCalled" | "ToolInvocation" => {
-                let tool: ToolLine = parse(line)?;
+                let tool: ToolUseLine = parse(line)?;
                 let step = match event {
-                    "ToolCalled" => Step::Tool(tool.tool_name),
-                    _ => Step::Check(tool.tool_name),
+                    "ToolCalled" => CurrentAction::Tool(tool.tool_name),
+                    _ => CurrentAction::Check(tool.tool_name),
                 };
                 self.set(&tool.agent_id, step);
             }
             "ModelAnswered" | "ToolReturned" | "ScriptOutput" => {
-                self.set(&agent_of(line)?, Step::Other);
+                self.set(&agent_of(line)?, CurrentAction::Other);
             }
             "StateCompleted" | "AgentTerminated" | "AgentPaused" | "AgentFailed" => {
                 self.of_agents.remove(&agent_of(line)?);
@@ -79,7 +79,7 @@ impl Activities {
         Some(())
     }
 
-    fn set(&mut self, agent_id: &str, step: Step) {
+    fn set(&mut self, agent_id: &str, step: CurrentAction) {
         if let Some(activity) = self.of_agents.get_mut(agent_id) {
             activity.step = step;
         }
@@ -110,12 +110,12 @@ impl Activity {
             None => format!(" at {}", escaped(&self.state)),
         };
         match &self.step {
-            Step::Model => format!("waits for the model{place}"),
-            Step::Delay => format!("waits before it asks the model again{place}"),
-            Step::Tool(name) => format!("runs the tool {}{place}", escaped(name)),
-            Step::Check(name) => format!("runs check {}{place}", escaped(name)),
-            Step::Other if self.is_script => format!("runs {}", escaped(&self.state)),
-            Step::Other => match self.phase() {
+            CurrentAction::Model => format!("waits for the model{place}"),
+            CurrentAction::Delay => format!("waits before it asks the model again{place}"),
+            CurrentAction::Tool(name) => format!("runs the tool {}{place}", escaped(name)),
+            CurrentAction::Check(name) => format!("runs check {}{place}", escaped(name)),
+            CurrentAction::Other if self.is_script => format!("runs {}", escaped(&self.state)),
+            CurrentAction::Other => match self.phase() {
                 Some(Phase::Init) => "prepares the workspace".into(),
                 Some(Phase::Generating | Phase::Patching) => "writes files".into(),
                 Some(Phase::Testing) => "tests".into(),

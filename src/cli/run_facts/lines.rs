@@ -68,7 +68,7 @@ pub(super) struct TransitionNumbers {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct RequestLine {
+pub(super) struct ModelRequestLine {
     pub agent_id: String,
     pub worst: Charge,
 }
@@ -79,7 +79,7 @@ pub(super) struct RetryLine {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct AnswerLine {
+pub(super) struct ModelAnswerLine {
     pub agent_id: String,
     #[serde(default)]
     pub answer: Option<Answer>,
@@ -98,7 +98,7 @@ pub(super) struct ErrorLine {
 
 /// The agent and the tool, check or script of a line.
 #[derive(Debug, Deserialize)]
-pub(super) struct ToolLine {
+pub(super) struct ToolUseLine {
     pub agent_id: String,
     #[serde(default)]
     pub tool_name: String,

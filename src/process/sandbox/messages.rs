@@ -108,7 +108,7 @@ pub(super) fn fix() -> String {
     if setting("user/max_user_namespaces") == "0" {
         return "sudo sysctl -w user.max_user_namespaces=15000".to_owned();
     }
-    "in a container start it with --security-opt seccomp=unconfined, or where the container is the wall use --no-sandbox"
+    "in a container start it with --security-opt seccomp=unconfined, or where the container itself is the sandbox use --no-sandbox"
         .to_owned()
 }
 

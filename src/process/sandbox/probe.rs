@@ -87,7 +87,7 @@ fn attempt(
 ) -> Result<std::result::Result<(), SandboxFailure>> {
     let broken = |error| Error::io("start", &launcher.program, error);
     let folder = tempfile::Builder::new()
-        .prefix("orchestrator-trial-")
+        .prefix("orchestrator-probe-")
         .tempdir_in(temporary)
         .map_err(|error| Error::io("make a directory in", temporary, error))?;
     let outside = folder.path().canonicalize().map_err(broken)?;

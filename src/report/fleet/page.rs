@@ -14,12 +14,12 @@ const PAGE: usize = 64 << 20;
 const SORT: &str = include_str!("sort.js");
 
 /// A section and what writes it.
-type Section = (PageSection, fn(&mut HtmlWriter, &FleetReport));
+type FleetSection = (PageSection, fn(&mut HtmlWriter, &FleetReport));
 
 /// The page of a fleet.
 pub(crate) fn fleet_page(report: &FleetReport) -> String {
     let section = |id, title| PageSection { id, title };
-    let mut sections: Vec<Section> = vec![(section("result", "Result"), result)];
+    let mut sections: Vec<FleetSection> = vec![(section("result", "Result"), result)];
     if 1 < report.solved.len() || report.solved.iter().any(|row| !row.pass_at.is_empty()) {
         sections.push((section("solved", "Solved"), solved));
     }

@@ -24,7 +24,7 @@ use crate::state::reason::Reason;
 use crate::workflow::agent_env::AgentRuntime;
 use crate::workflow::agent_record::SessionPoint;
 use crate::workflow::executors::step::{
-    ExecutionContext, StateExecutor, Step, StepOutcome, StepResult, directories,
+    ExecutionContext, StateExecutor, StepOutcome, StepResult, WorkflowStep, directories,
 };
 use crate::workflow::models::context_tokens;
 use crate::workflow::prints::PrintRecorder;
@@ -49,7 +49,7 @@ impl StateExecutor for MarkdownExecutor {
     fn execute(
         &self,
         context: &ExecutionContext,
-        step: &Step,
+        step: &WorkflowStep,
         runtime: &mut AgentRuntime,
     ) -> Result<StepOutcome> {
         let state = match read_state(context, &step.agent.state) {
@@ -110,7 +110,7 @@ fn read_state(
 /// A visit of a markdown state.
 struct StateVisit<'a> {
     context: &'a ExecutionContext,
-    step: &'a Step,
+    step: &'a WorkflowStep,
     state: &'a MarkdownState,
     /// The model that is asked.
     model: String,

@@ -15,7 +15,7 @@ use crate::workflow::agent_env::AgentRuntime;
 use crate::workflow::executors::markdown::MarkdownExecutor;
 use crate::workflow::executors::script::ScriptExecutor;
 use crate::workflow::executors::step::{
-    ExecutionContext, StateExecutor, Step, StepOutcome, StepResult,
+    ExecutionContext, StateExecutor, StepOutcome, StepResult, WorkflowStep,
 };
 use crate::workflow::scope::StateKind;
 
@@ -29,7 +29,7 @@ fn executor(kind: StateKind) -> &'static dyn StateExecutor {
 /// Executes a step. An error is the end of the run, not of the agent.
 pub(crate) fn execute(
     context: &ExecutionContext,
-    step: &Step,
+    step: &WorkflowStep,
     runtime: &mut AgentRuntime,
 ) -> Result<StepOutcome> {
     let file = &step.agent.state;
@@ -63,7 +63,7 @@ pub(crate) fn execute(
     Ok(outcome)
 }
 
-fn complete(step: &Step, result: &StepResult, started: Instant) -> Result<()> {
+fn complete(step: &WorkflowStep, result: &StepResult, started: Instant) -> Result<()> {
     let total = step.log.read(|state| state.usage().totals(true).cost_usd);
     step.log.record(Event::StateCompleted {
         agent_id: step.agent.id.clone(),

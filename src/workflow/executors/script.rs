@@ -17,7 +17,7 @@ use crate::text::shorten::{cut_chars, cut_middle};
 use crate::text::terminal::rendered;
 use crate::workflow::agent_env::{AgentEnv, AgentRuntime};
 use crate::workflow::executors::step::{
-    ExecutionContext, StateExecutor, Step, StepOutcome, StepResult, directories,
+    ExecutionContext, StateExecutor, StepOutcome, StepResult, WorkflowStep, directories,
 };
 use crate::workflow::prints::PrintRecorder;
 use crate::workflow::transition::{Mistake, read_transition};
@@ -43,7 +43,7 @@ impl StateExecutor for ScriptExecutor {
     fn execute(
         &self,
         context: &ExecutionContext,
-        step: &Step,
+        step: &WorkflowStep,
         runtime: &mut AgentRuntime,
     ) -> Result<StepOutcome> {
         let file = &step.agent.state;
@@ -71,7 +71,7 @@ impl StateExecutor for ScriptExecutor {
 }
 
 /// Empties the exchange directory and puts the script and its input there; returns the script's path.
-fn prepare(env: &AgentEnv, step: &Step, script: &[u8]) -> Result<PathBuf> {
+fn prepare(env: &AgentEnv, step: &WorkflowStep, script: &[u8]) -> Result<PathBuf> {
     env.exchange.empty()?;
     let directory = env.exchange.path();
     let folder = directory.join("state");
@@ -93,7 +93,11 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// The variables that only a script has.
-fn variables(context: &ExecutionContext, step: &Step, exchange: &Path) -> InjectedVariables {
+fn variables(
+    context: &ExecutionContext,
+    step: &WorkflowStep,
+    exchange: &Path,
+) -> InjectedVariables {
     let agent = &step.agent;
     let mut all = InjectedVariables::new();
     let mut both = |name: &str, foreign: &str, value: OsString| {
@@ -144,7 +148,7 @@ fn variable_name(attribute: &str) -> String {
 
 fn job(
     context: &ExecutionContext,
-    step: &Step,
+    step: &WorkflowStep,
     env: &AgentEnv,
     path: &Path,
     injected: &InjectedVariables,
@@ -229,7 +233,7 @@ fn last_line(finished: &Finished) -> String {
 }
 
 fn record(
-    step: &Step,
+    step: &WorkflowStep,
     finished: &Finished,
     stdout: &str,
     problem: Option<&str>,
@@ -285,7 +289,7 @@ enum OutputProblem {
 /// The transition of a script that succeeded, or what is wrong with it.
 fn conclude(
     context: &ExecutionContext,
-    step: &Step,
+    step: &WorkflowStep,
     env: &AgentEnv,
     stdout: &str,
 ) -> std::result::Result<StepOutcome, OutputProblem> {

@@ -40,14 +40,14 @@ impl ExecutionContext {
 }
 
 /// One visit of a state.
-pub(crate) struct Step {
+pub(crate) struct WorkflowStep {
     /// The agent as it was when the step began.
     pub(crate) agent: AgentRecord,
     pub(crate) visit: u64,
     pub(crate) log: EventLog,
 }
 
-impl Step {
+impl WorkflowStep {
     pub(crate) fn values<'a>(&'a self, context: &'a ExecutionContext) -> TemplateValues<'a> {
         TemplateValues {
             input: self.agent.input.as_deref(),
@@ -86,7 +86,7 @@ pub(super) trait StateExecutor {
     fn execute(
         &self,
         context: &ExecutionContext,
-        step: &Step,
+        step: &WorkflowStep,
         runtime: &mut AgentRuntime,
     ) -> Result<StepOutcome>;
 }
@@ -94,7 +94,7 @@ pub(super) trait StateExecutor {
 /// The directories that a transition asks for, relative to the folder.
 pub(super) fn directories(
     context: &ExecutionContext,
-    step: &Step,
+    step: &WorkflowStep,
     transition: &Transition,
 ) -> std::result::Result<Vec<String>, Mistake> {
     let asked = transition.directories().into_iter();

@@ -39,7 +39,7 @@ impl TestDir {
     fn at(root: TempDir) -> TestDir {
         fs::create_dir(root.path().join("outside")).expect("mkdir");
         fs::write(root.path().join("outside/precious"), "precious").expect("write");
-        let workspace = open(&root.path().join("workspace")).expect("door");
+        let workspace = open(&root.path().join("workspace")).expect("workspace");
         TestDir { root, workspace }
     }
 
@@ -253,7 +253,7 @@ fn a_workspace_that_is_a_link_or_a_file_is_refused() {
 fn a_locked_workspace_is_opened_up() {
     let dir = TestDir::new();
     dir.chmod("", 0o000);
-    let workspace = open(&dir.path("")).expect("door");
+    let workspace = open(&dir.path("")).expect("workspace");
     dir.chmod("", 0o000);
     workspace.apply(&[write("a", "1")]).expect("apply");
     assert_eq!(dir.read("a"), "1");

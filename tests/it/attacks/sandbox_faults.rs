@@ -197,42 +197,46 @@ fn counts(project: &Project, calls: &[(&str, &str)]) -> BTreeMap<String, u32> {
 
 /// The announced protection held, or nothing was run and this was reported.
 fn check_run(project: &Project, ran: &Ran, fault: &str) {
-    let story = || format!("{fault}\n{}", ran.transcript());
+    let transcript = || format!("{fault}\n{}", ran.transcript());
     assert!(
         !project.outside("marker").exists(),
         "written outside: {}",
-        story()
+        transcript()
     );
     let secret = project.outside("home/secret");
     let is_changed = fs::metadata(&secret).unwrap().permissions().mode() & 0o777 == 0o751;
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
     let is_reduced = ran.stderr.contains("sandbox: reduced");
-    assert!(!is_changed || is_reduced, "changed outside: {}", story());
+    assert!(
+        !is_changed || is_reduced,
+        "changed outside: {}",
+        transcript()
+    );
     match ran.code {
         Some(2) => {
             assert!(
                 ran.stderr.contains("no sandbox") || ran.stderr.contains("the sandbox cannot"),
                 "{}",
-                story()
+                transcript()
             )
         }
         // A call that the binary itself needs may fail as well; then no check runs.
         Some(70 | 74) => assert!(
             ran.stderr.contains("cannot") || ran.stderr.contains("bug"),
             "{}",
-            story()
+            transcript()
         ),
         // If the shell of the check was hit itself, its record is incomplete.
         Some(1) => assert!(
             is_reduced || ran.stderr.contains("sandbox: full"),
             "not a word: {}",
-            story()
+            transcript()
         ),
         Some(0) => {
             assert!(
                 is_reduced || ran.stderr.contains("sandbox: full"),
                 "not a word: {}",
-                story()
+                transcript()
             );
             let status: Vec<String> = project
                 .workspace("status")
@@ -250,16 +254,16 @@ fn check_run(project: &Project, ran: &Ran, fault: &str) {
                     "2"
                 ],
                 "{}",
-                story()
+                transcript()
             );
-            assert_eq!(project.workspace("stolen"), "", "{}", story());
+            assert_eq!(project.workspace("stolen"), "", "{}", transcript());
             let processes: u32 = project.workspace("processes").trim().parse().unwrap();
             assert!(
                 is_reduced || processes < 10,
                 "{processes} processes: {}",
-                story()
+                transcript()
             );
         }
-        _ => panic!("{}", story()),
+        _ => panic!("{}", transcript()),
     }
 }
