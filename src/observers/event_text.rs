@@ -56,19 +56,40 @@ pub(super) struct EventText {
 /// The line for an event of a build, if it has one; `elapsed` is the time since the command began.
 pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
     match event {
-        Event::WorkflowStarted { .. }
-        | Event::WorkflowCompleted { .. }
+        Event::WorkflowStarted {
+            provider, model, ..
+        } => {
+            let model = match model.is_empty() {
+                true => String::new(),
+                false => format!(" {}", name(model)),
+            };
+            started(event, &format!(", {}{model}", name(provider)))
+        }
+        Event::StateStarted {
+            state_name,
+            attempt: Some(attempt),
+            of: Some(of),
+            ..
+        } if state_name != "INIT" => Some(Tone::Progress.line(phase(state_name, *attempt, *of))),
+        Event::ModelRequested {
+            place, objection, ..
+        } if place.turn > 0 => Some(Tone::Progress.line(asked(place.turn, *objection))),
+        Event::ScriptOutput { .. } => checked(event),
+        _ => shared_line(event, elapsed),
+    }
+}
+
+/// The line for an event that builds and workflows show alike.
+pub(super) fn shared_line(event: &Event, elapsed: Duration) -> Option<EventText> {
+    match event {
+        Event::WorkflowCompleted { .. }
         | Event::WorkflowPaused { .. }
-        | Event::WorkflowInterrupted { .. } => run_line(event, elapsed),
-        Event::StateStarted { .. }
-        | Event::ModelRequested { .. }
-        | Event::ModelAnswered { .. }
-        | Event::AnswerRefused { .. } => phase_line(event),
+        | Event::WorkflowInterrupted { .. } => end_line(event, elapsed),
+        Event::ModelAnswered { .. } | Event::AnswerRefused { .. } => answer_line(event),
         Event::ToolCalled { .. }
         | Event::ToolReturned { .. }
         | Event::EnvironmentsRestarted { .. }
         | Event::FilesApplied { .. }
-        | Event::ScriptOutput { .. }
         | Event::BaselineFinished { .. }
         | Event::ProtectedRestored { .. } => workspace_line(event),
         Event::SandboxFound { .. }
@@ -76,12 +97,9 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::ProgressMessage { .. }
         | Event::ErrorOccurred { .. }
         | Event::LogMended { .. } => notice_line(event),
-        // The error before it says when the model is asked again.
-        Event::ModelRetried { .. }
-        | Event::StateCompleted { .. }
-        | Event::PromptSent { .. }
-        | Event::ConversationOpened { .. }
-        | Event::ConversationClosed { .. }
+        // Shown only of a build, or only of a workflow. The fork of a worker names it, and its first state has a line.
+        Event::WorkflowStarted { .. }
+        | Event::StateStarted { .. }
         | Event::TransitionOccurred { .. }
         | Event::AgentSpawned { .. }
         | Event::AgentTerminated { .. }
@@ -89,6 +107,14 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::AgentFailed { .. }
         | Event::AgentAnswered { .. }
         | Event::Print { .. }
+        | Event::ModelRequested { .. }
+        | Event::ScriptOutput { .. }
+        // The error before it says when the model is asked again.
+        | Event::ModelRetried { .. }
+        | Event::StateCompleted { .. }
+        | Event::PromptSent { .. }
+        | Event::ConversationOpened { .. }
+        | Event::ConversationClosed { .. }
         | Event::ClaudeInvocationStarted { .. }
         | Event::ModelStreamed { .. }
         | Event::TextStreamed { .. }
@@ -134,53 +160,46 @@ pub(super) fn line_before_result(event: &Event, elapsed: Duration) -> Option<Eve
     })
 }
 
-/// The start and the end of a run.
-pub(super) fn run_line(event: &Event, elapsed: Duration) -> Option<EventText> {
-    let line = match event {
-        Event::WorkflowStarted { .. } => Tone::Progress.line(started(event)?),
+/// The end of a run.
+fn end_line(event: &Event, elapsed: Duration) -> Option<EventText> {
+    let (verb, reason, message, usd) = match event {
         Event::WorkflowCompleted {
             outcome,
+            message,
+            total_cost_usd,
+            ..
+        } if outcome == "SUCCESS" => {
+            let spent = spent(elapsed, *total_cost_usd);
+            let text = format!("succeeded after {spent}: {}", few_lines(message));
+            return Some(Tone::Good.line(text));
+        }
+        Event::WorkflowCompleted {
             reason,
             message,
             total_cost_usd,
             ..
-        } => {
-            let spent = spent(elapsed, *total_cost_usd);
-            if outcome == "SUCCESS" {
-                Tone::Good.line(format!("succeeded after {spent}: {}", few_lines(message)))
-            } else {
-                Tone::Error.line(ending("failed", &spent, reason, message))
-            }
-        }
+        } => ("failed", reason, message, total_cost_usd),
         Event::WorkflowPaused {
             reason,
             message,
             total_cost_usd,
             ..
-        } => {
-            let spent = spent(elapsed, *total_cost_usd);
-            Tone::Error.line(ending("paused", &spent, reason, message))
-        }
+        } => ("paused", reason, message, total_cost_usd),
         Event::WorkflowInterrupted {
             reason, message, ..
-        } => Tone::Error.line(interrupted(&seconds(elapsed), reason, message)),
+        } => {
+            let text = interrupted(&seconds(elapsed), reason, message);
+            return Some(Tone::Error.line(text));
+        }
         _ => return None,
     };
-    Some(line)
+    let text = ending(verb, &spent(elapsed, *usd), reason, message);
+    Some(Tone::Error.line(text))
 }
 
-/// Phases, and requests to the model in them.
-pub(super) fn phase_line(event: &Event) -> Option<EventText> {
+/// An answer of the model.
+fn answer_line(event: &Event) -> Option<EventText> {
     let text = match event {
-        Event::StateStarted {
-            state_name,
-            attempt: Some(attempt),
-            of: Some(of),
-            ..
-        } if state_name != "INIT" => phase(state_name, *attempt, *of),
-        Event::ModelRequested {
-            place, objection, ..
-        } if place.turn > 0 => asked(place.turn, *objection),
         Event::ModelAnswered {
             cost_usd,
             duration_ms,
@@ -206,7 +225,7 @@ pub(super) fn phase_line(event: &Event) -> Option<EventText> {
 }
 
 /// What happens to the workspace: calls of tools, files, checks.
-pub(super) fn workspace_line(event: &Event) -> Option<EventText> {
+fn workspace_line(event: &Event) -> Option<EventText> {
     let line = match event {
         Event::ToolCalled {
             tool_name,
@@ -220,7 +239,6 @@ pub(super) fn workspace_line(event: &Event) -> Option<EventText> {
         Event::FilesApplied {
             written, deleted, ..
         } => Tone::Progress.line(applied(written, deleted)?),
-        Event::ScriptOutput { .. } => return checked(event),
         Event::BaselineFinished { passed: true, .. } => {
             Tone::Good.line("all checks pass before any work: no model is asked")
         }
@@ -235,7 +253,7 @@ pub(super) fn workspace_line(event: &Event) -> Option<EventText> {
     Some(line)
 }
 
-pub(super) fn notice_line(event: &Event) -> Option<EventText> {
+fn notice_line(event: &Event) -> Option<EventText> {
     let line = match event {
         // Whole, because it holds something to paste.
         Event::SandboxFound {
@@ -297,12 +315,11 @@ pub(super) fn minutes(seconds: u64) -> String {
     }
 }
 
-fn started(event: &Event) -> Option<String> {
+/// The start of a run; `details` follow its file.
+pub(super) fn started(event: &Event, details: &str) -> Option<EventText> {
     let Event::WorkflowStarted {
         workflow_id,
         spec_file,
-        provider,
-        model,
         resumed,
         debug_dir,
         ..
@@ -311,19 +328,12 @@ fn started(event: &Event) -> Option<String> {
         return None;
     };
     let verb = if *resumed { "resumed" } else { "started" };
-    let mut text = format!(
-        "run {} {verb}: {}, {}",
-        name(workflow_id),
-        name(spec_file),
-        name(provider)
-    );
-    if !model.is_empty() {
-        text += &format!(" {}", name(model));
-    }
+    let (run, file) = (name(workflow_id), name(spec_file));
+    let mut text = format!("run {run} {verb}: {file}{details}");
     if let Some(directory) = debug_dir {
         text += &format!(", debug files in {}", name(directory));
     }
-    Some(text)
+    Some(Tone::Progress.line(text))
 }
 
 fn ending(verb: &str, spent: &str, reason: &str, message: &str) -> String {

@@ -8,8 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::event_text::{
-    EventText, Tone, count, few_lines, name, names, notice_line, phase_line, run_line, seconds,
-    workspace_line,
+    EventText, Tone, count, few_lines, name, names, seconds, shared_line, started,
 };
 use crate::events::{Event, Objection};
 use crate::state::reason::Reason;
@@ -82,10 +81,7 @@ pub(super) fn lines_of(event: &Event, elapsed: Duration) -> Option<AgentText> {
 
 fn text_of(event: &Event, elapsed: Duration) -> Option<EventText> {
     match event {
-        Event::WorkflowStarted { .. } => Some(Tone::Progress.line(started(event)?)),
-        Event::WorkflowCompleted { .. }
-        | Event::WorkflowPaused { .. }
-        | Event::WorkflowInterrupted { .. } => run_line(event, elapsed),
+        Event::WorkflowStarted { .. } => started(event, &start_details(event)?),
         Event::StateStarted { .. }
         | Event::ScriptOutput { .. }
         | Event::TransitionOccurred { .. } => state_text(event),
@@ -95,38 +91,7 @@ fn text_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::AgentAnswered { .. }
         | Event::Print { .. } => agent_text(event),
         Event::ModelRequested { .. } => reminder(event),
-        Event::ModelAnswered { .. } | Event::AnswerRefused { .. } => phase_line(event),
-        Event::ToolCalled { .. }
-        | Event::ToolReturned { .. }
-        | Event::EnvironmentsRestarted { .. }
-        | Event::FilesApplied { .. }
-        | Event::BaselineFinished { .. }
-        | Event::ProtectedRestored { .. } => workspace_line(event),
-        Event::SandboxFound { .. }
-        | Event::NoteAdded { .. }
-        | Event::ProgressMessage { .. }
-        | Event::ErrorOccurred { .. }
-        | Event::LogMended { .. } => notice_line(event),
-        // The fork of a worker names it, and its first state has a line; the error before a retry says when it comes.
-        Event::AgentSpawned { .. }
-        | Event::ModelRetried { .. }
-        | Event::StateCompleted { .. }
-        | Event::PromptSent { .. }
-        | Event::ConversationOpened { .. }
-        | Event::ConversationClosed { .. }
-        | Event::ClaudeInvocationStarted { .. }
-        | Event::ModelStreamed { .. }
-        | Event::TextStreamed { .. }
-        | Event::CheckPrinted { .. }
-        | Event::ToolInvocation { .. }
-        | Event::RunContinued { .. }
-        | Event::SnapshotKept { .. }
-        | Event::SnapshotRestored { .. }
-        | Event::WorkspaceKept { .. }
-        | Event::WorkspaceTested { .. }
-        | Event::ChangesApplied { .. }
-        | Event::HiddenFilesPlaced { .. }
-        | Event::HiddenFilesRemoved { .. } => None,
+        _ => shared_line(event, elapsed),
     }
 }
 
@@ -183,22 +148,19 @@ pub(super) fn agent_of(event: &Event) -> &str {
     }
 }
 
-fn started(event: &Event) -> Option<String> {
+/// The start state, if the file of the workflow does not name it, and the model.
+fn start_details(event: &Event) -> Option<String> {
     let Event::WorkflowStarted {
-        workflow_id,
         spec_file,
         start_state,
         provider,
         model,
-        resumed,
-        debug_dir,
         ..
     } = event
     else {
         return None;
     };
-    let verb = if *resumed { "resumed" } else { "started" };
-    let mut text = format!("run {} {verb}: {}", name(workflow_id), name(spec_file));
+    let mut text = String::new();
     if let Some(state) = start_state
         .as_deref()
         .filter(|state| !spec_file.ends_with(state))
@@ -208,9 +170,6 @@ fn started(event: &Event) -> Option<String> {
     // Only markdown states use a model.
     if !model.is_empty() {
         text += &format!(", {} {}", name(provider), name(model));
-    }
-    if let Some(directory) = debug_dir {
-        text += &format!(", debug files in {}", name(directory));
     }
     Some(text)
 }
