@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use tables::{
     CARGO, CARGO_DEPENDENCIES, GO_PLAIN, PACKAGE, PACKAGE_DEPENDENCIES, PACKAGE_INSTALL, PYPROJECT,
-    SETUP_SECTIONS, WHOLE, WHOLE_STEMS,
+    SETUP_SECTIONS, counts_as_a_whole, words,
 };
 
 /// How a file is compared.
@@ -41,13 +41,7 @@ pub(super) fn kind(path: &Path) -> Option<ManifestKind> {
         "package.json" => ManifestKind::Package,
         "setup.cfg" => ManifestKind::SetupCfg,
         "go.mod" => ManifestKind::GoMod,
-        _ if WHOLE_STEMS.iter().any(|stem| name.starts_with(stem)) => ManifestKind::Whole,
-        _ if WHOLE
-            .iter()
-            .any(|known| known.ends_with(name) && path.ends_with(known)) =>
-        {
-            ManifestKind::Whole
-        }
+        _ if counts_as_a_whole(name, path) => ManifestKind::Whole,
         _ => return None,
     })
 }
@@ -66,7 +60,7 @@ pub(super) fn test_settings(
             "content".to_owned(),
             Value::from(text),
         )])),
-        ManifestKind::PyProject => Some(selected(&toml::from_str(text).ok()?, PYPROJECT)),
+        ManifestKind::PyProject => Some(selected(&toml::from_str(text).ok()?, words(PYPROJECT))),
         ManifestKind::Cargo => Some(of_cargo(&toml::from_str(text).ok()?, commands)),
         ManifestKind::Package => Some(of_package(&serde_json::from_str(text).ok()?, commands)),
         ManifestKind::SetupCfg => of_setup_cfg(text),
@@ -83,7 +77,7 @@ pub(super) fn differing(before: &TestSettings, after: &TestSettings) -> Vec<Stri
         .collect()
 }
 
-fn selected(value: &Value, patterns: &[&str]) -> TestSettings {
+fn selected<'a>(value: &Value, patterns: impl Iterator<Item = &'a str>) -> TestSettings {
     let mut found = TestSettings::new();
     for pattern in patterns {
         let parts: Vec<&str> = pattern.split('.').collect();
@@ -125,14 +119,13 @@ fn select(value: &Value, pattern: &[&str], field: String, found: &mut TestSettin
 }
 
 fn of_cargo(manifest: &Value, commands: &[&str]) -> TestSettings {
-    let mut patterns: Vec<String> = CARGO.iter().map(|pattern| (*pattern).to_owned()).collect();
+    let mut patterns: Vec<String> = words(CARGO).map(str::to_owned).collect();
     // `[project]` is the old name of `[package]`.
     patterns.extend(
-        CARGO
-            .iter()
+        words(CARGO)
             .filter_map(|pattern| Some(format!("project.{}", pattern.strip_prefix("package.")?))),
     );
-    for table in CARGO_DEPENDENCIES {
+    for table in words(CARGO_DEPENDENCIES) {
         for field in ["path", "git", "package", "registry"] {
             patterns.push(format!("{table}.*.{field}"));
             patterns.push(format!("target.*.{table}.*.{field}"));
@@ -147,10 +140,7 @@ fn of_cargo(manifest: &Value, commands: &[&str]) -> TestSettings {
             .filter(|name| !name.is_empty() && !name.contains(['.', '*']))
             .map(|name| format!("profile.{name}")),
     );
-    let mut found = selected(
-        manifest,
-        &patterns.iter().map(String::as_str).collect::<Vec<_>>(),
-    );
+    let mut found = selected(manifest, patterns.iter().map(String::as_str));
     // Even an empty `[workspace]` separates a package from the workspace around it.
     found.extend(
         manifest
@@ -161,9 +151,9 @@ fn of_cargo(manifest: &Value, commands: &[&str]) -> TestSettings {
 }
 
 fn of_package(manifest: &Value, commands: &[&str]) -> TestSettings {
-    let mut found = selected(manifest, PACKAGE);
-    for table in PACKAGE_DEPENDENCIES {
-        let all = selected(manifest, &[&format!("{table}.*")]);
+    let mut found = selected(manifest, words(PACKAGE));
+    for table in words(PACKAGE_DEPENDENCIES) {
+        let all = selected(manifest, [format!("{table}.*").as_str()].into_iter());
         found.extend(all.into_iter().filter(|(_, from)| is_local(from)));
     }
     match manifest.get("scripts") {
@@ -172,7 +162,7 @@ fn of_package(manifest: &Value, commands: &[&str]) -> TestSettings {
         Some(invalid) => drop(found.insert("scripts".to_owned(), invalid.clone())),
         None => {}
     }
-    found.extend(selected(manifest, PACKAGE_INSTALL));
+    found.extend(selected(manifest, words(PACKAGE_INSTALL)));
     found
 }
 
@@ -231,7 +221,7 @@ fn of_setup_cfg(text: &str) -> Option<TestSettings> {
             (None, None) => {}
         }
     }
-    let is_for_runner = |name: &str| SETUP_SECTIONS.iter().any(|known| name.starts_with(known));
+    let is_for_runner = |name: &str| words(SETUP_SECTIONS).any(|known| name.starts_with(known));
     let is_empty = sections.is_empty();
     let found = sections.into_iter().filter(|(name, _)| is_for_runner(name));
     (!is_empty).then(|| {

@@ -11,44 +11,14 @@ use std::sync::LazyLock;
 /// Modules that every Python start imports if they exist. (Debian's `sitecustomize` tries the last one.)
 pub(super) const CUSTOMIZE: [&str; 3] = ["sitecustomize", "usercustomize", "apport_python_hook"];
 /// Runners, and the modules of pytest: refused whatever the checks are.
-const RUNNERS: [&str; 13] = [
-    "pytest",
-    "_pytest",
-    "pluggy",
-    "iniconfig",
-    "packaging",
-    "pygments",
-    "unittest",
-    "doctest",
-    "nose",
-    "nose2",
-    "coverage",
-    "tox",
-    "nox",
-];
+const RUNNERS: &str = "pytest _pytest pluggy iniconfig packaging pygments unittest doctest nose nose2 coverage tox nox";
 /// What older versions of pytest import in addition.
-const OF_PYTEST: [&str; 9] = [
-    "py",
-    "exceptiongroup",
-    "tomli",
-    "typing_extensions",
-    "colorama",
-    "attr",
-    "attrs",
-    "importlib_metadata",
-    "zipp",
-];
+const OF_PYTEST: &str =
+    "py exceptiongroup tomli typing_extensions colorama attr attrs importlib_metadata zipp";
 /// Names that no project uses for a module: refused in an answer in every folder that is not a package.
 const UNMISTAKABLE: [&str; 4] = ["pytest", "_pytest", "pluggy", "iniconfig"];
 /// Runners for which a folder without `__init__.py` is refused, too, if it contains a module.
-const WHOLE_FOLDERS: [&str; 6] = [
-    "pytest",
-    "_pytest",
-    "pluggy",
-    "iniconfig",
-    "unittest",
-    "pygments",
-];
+const WHOLE_FOLDERS: &str = "pytest _pytest pluggy iniconfig unittest pygments";
 
 const IMPORTED_BY_UNITTEST: &str = include_str!("imported_by_unittest.txt");
 const IMPORTED_BY_PYTEST: &str = include_str!("imported_by_pytest.txt");
@@ -141,10 +111,10 @@ impl PythonRunners {
                 .iter()
                 .any(|word| is(word.rsplit('/').next().unwrap_or(word)))
         };
-        let is_opaque = is_script(command) || has(&|word| OPAQUE.contains(&word));
+        let is_opaque = is_script(command) || has(&|word| is_among(OPAQUE, word));
         let pytest = is_opaque || has(&|word| word.starts_with("pytest") || word == "py.test");
         let python =
-            pytest || has(&|word| word == "unittest" || PYTHONS.contains(&word)) || has(&is_python);
+            pytest || has(&|word| word == "unittest" || is_among(PYTHONS, word)) || has(&is_python);
         PythonRunners { pytest, python }
     }
 
@@ -187,27 +157,16 @@ fn is_python(word: &str) -> bool {
 }
 
 /// Programs that start what their configuration file names.
-const OPAQUE: [&str; 14] = [
-    "make",
-    "gmake",
-    "just",
-    "tox",
-    "nox",
-    "ninja",
-    "rake",
-    "bazel",
-    "invoke",
-    "inv",
-    "task",
-    "hatch",
-    "pre-commit",
-    "doit",
-];
+const OPAQUE: &str =
+    "make gmake just tox nox ninja rake bazel invoke inv task hatch pre-commit doit";
 /// Programs that start Python under another name.
-const PYTHONS: [&str; 8] = [
-    "uv", "uvx", "poetry", "pdm", "pipenv", "rye", "ipython", "coverage",
-];
+const PYTHONS: &str = "uv uvx poetry pdm pipenv rye ipython coverage";
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "busybox"];
+
+/// Whether a word is in a table, which has spaces between its words.
+fn is_among(table: &str, word: &str) -> bool {
+    table.split(' ').any(|known| known == word)
+}
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '.' | '/' | '-'))
@@ -261,7 +220,7 @@ impl ReservedNames {
         };
         if runners.pytest {
             add(
-                &mut IMPORTED_BY_PYTEST.lines().chain(OF_PYTEST),
+                &mut IMPORTED_BY_PYTEST.lines().chain(OF_PYTEST.split(' ')),
                 "pytest imports before the tests",
             );
         }
@@ -271,14 +230,14 @@ impl ReservedNames {
                 "Python or unittest imports before the tests",
             );
         }
-        add(&mut RUNNERS.into_iter(), "is a test runner or part of one");
+        add(&mut RUNNERS.split(' '), "is a test runner or part of one");
         ReservedNames(names)
     }
 
     /// What owns the module that a file would be imported instead of, if the name is reserved.
     pub(super) fn shadowed(&self, module: &PythonModule) -> Option<&'static str> {
         let is_complete =
-            module.form != ModuleForm::Portion || WHOLE_FOLDERS.contains(&module.name.as_str());
+            module.form != ModuleForm::Portion || is_among(WHOLE_FOLDERS, &module.name);
         self.0.get(&module.name).filter(|_| is_complete).copied()
     }
 
