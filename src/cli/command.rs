@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use clap::{Command, CommandFactory, FromArgMatches};
 
 use crate::cli::arguments::CliArguments;
-use crate::cli::examples::{EXAMPLES, Example};
+
+/// For each command, lines of examples, each with what it is for below it, as the help shows them.
+const EXAMPLES: &str = include_str!("examples.txt");
 
 /// The command line with the examples in its help.
 pub(super) fn command() -> Command {
@@ -27,22 +29,24 @@ fn with_all_examples(command: Command, path: &str) -> Command {
 
 /// Puts the examples of a command before the rest of the text below its options.
 fn with_examples(command: Command, name: &str) -> Command {
-    let Some((_, examples)) = EXAMPLES.iter().find(|(of, _)| *of == name) else {
+    let Some(examples) = examples_of(name) else {
         return command;
     };
-    let mut text = format!("Examples:\n{}", listed(examples));
+    let mut text = format!("Examples:\n{examples}");
     if let Some(after) = command.get_after_help() {
         text += &format!("\n\n{after}");
     }
     command.after_help(text)
 }
 
-fn listed(examples: &[Example]) -> String {
-    let lines: Vec<String> = examples
-        .iter()
-        .map(|(line, purpose)| format!("  {line}\n      {purpose}"))
-        .collect();
-    lines.join("\n")
+/// The examples of a command; those of the program itself have an empty name.
+fn examples_of(name: &str) -> Option<&'static str> {
+    let heading = format!("orchestrator {name}");
+    let mut sections = EXAMPLES.split("\n\n");
+    sections.find_map(|section| {
+        let (of, examples) = section.split_once(":\n")?;
+        (of == heading.trim_end()).then(|| examples.trim_end())
+    })
 }
 
 /// Parses the command line.

@@ -17,7 +17,6 @@ mod diagram;
 mod diff;
 mod doctor;
 mod env;
-mod examples;
 mod fleet;
 mod fresh_start;
 mod init;
