@@ -78,7 +78,7 @@ impl<'a> ReportFold<'a> {
     fn new(foreign: &'a ForeignText<'a>) -> ReportFold<'a> {
         ReportFold {
             foreign,
-            report: RunReport::new(String::new()),
+            report: RunReport::new(),
             usage: UsageLog::default(),
             price_is_known: true,
             exchanges: Exchanges::default(),

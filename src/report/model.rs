@@ -34,7 +34,7 @@ impl ReportOutcome {
 }
 
 /// Everything that a report shows of a run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct RunReport {
     pub version: u32,
     pub run_id: String,
@@ -270,42 +270,12 @@ pub(crate) struct ReportToolCall {
 
 impl RunReport {
     /// A report of a run of which nothing is known yet.
-    pub(crate) fn new(run_id: String) -> RunReport {
+    pub(crate) fn new() -> RunReport {
         RunReport {
             version: REPORT_VERSION,
-            run_id,
             kind: "build",
-            spec_file: Default::default(),
-            provider: Default::default(),
-            model: Default::default(),
-            program: Default::default(),
-            outcome: Default::default(),
-            reason: Default::default(),
-            message: Default::default(),
-            is_replay: Default::default(),
-            continues: Default::default(),
-            started_at: Default::default(),
-            updated_at: Default::default(),
-            duration_ms: Default::default(),
-            starts: Default::default(),
-            max_retries: Default::default(),
-            budget: Default::default(),
-            options: Default::default(),
             usage: UsageTotals::none(true),
-            sandbox: Default::default(),
-            notes: Default::default(),
-            errors: Default::default(),
-            skipped_lines: Default::default(),
-            next: Default::default(),
-            phases: Default::default(),
-            costs: Default::default(),
-            baseline: Default::default(),
-            attempts: Default::default(),
-            agents: Default::default(),
-            transitions: Default::default(),
-            prints: Default::default(),
-            exchanges: Default::default(),
-            exchanges_left_out: Default::default(),
+            ..RunReport::default()
         }
     }
 

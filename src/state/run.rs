@@ -51,7 +51,7 @@ pub enum RunKind {
 }
 
 /// Usage of the recorded answers of a run. Costs are null if the price is unknown.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UsageTotals {
     pub llm_calls: u64,
@@ -68,11 +68,9 @@ impl UsageTotals {
     pub fn none(price_is_known: bool) -> UsageTotals {
         let zero = price_is_known.then_some(0.0);
         UsageTotals {
-            llm_calls: 0,
-            input_tokens: 0,
-            output_tokens: 0,
             cost_usd: zero,
             lost_usd: zero,
+            ..UsageTotals::default()
         }
     }
 
