@@ -14,8 +14,8 @@ use rustix::fs::{Mode, OFlags, openat};
 use crate::build::rounds::{CheckResult, Rounds};
 use crate::cli::run_facts::activity::Activities;
 use crate::cli::run_facts::lines::{
-    CompletedLine, ErrorLine, ModelAnswerLine, ModelRequestLine, RetryLine, StartLine, StateLine,
-    StopLine, TransitionLine, event_name, parse, time_of,
+    EndLine, ErrorLine, ModelAnswerLine, ModelRequestLine, RetryLine, StartLine, StateLine,
+    TransitionLine, event_name, parse, time_of,
 };
 use crate::conversation::usage::{MODEL_ERROR, UsageLog};
 use crate::events::{BudgetLimits, Event};
@@ -134,9 +134,7 @@ impl RunFacts {
         };
         let known = match event {
             "WorkflowStarted" => self.begin(line),
-            "WorkflowCompleted" => self.complete(line),
-            "WorkflowPaused" => self.stop(line, EndKind::Paused),
-            "WorkflowInterrupted" => self.stop(line, EndKind::Interrupted),
+            "WorkflowCompleted" | "WorkflowPaused" | "WorkflowInterrupted" => self.end(event, line),
             "StateStarted" => self.enter(line),
             "TransitionOccurred" => self.transit(line),
             "ModelRequested" | "ModelRetried" | "ModelAnswered" | "ErrorOccurred" => {
@@ -169,37 +167,18 @@ impl RunFacts {
         Some(())
     }
 
-    fn complete(&mut self, line: &[u8]) -> Option<()> {
-        let CompletedLine {
-            ts,
-            outcome,
-            reason,
-            message,
-        } = parse(line)?;
-        let is_success = outcome == Phase::Success.name();
+    fn end(&mut self, event: &str, line: &[u8]) -> Option<()> {
+        let end: EndLine = parse(line)?;
         self.end = Some(RunEnd {
-            kind: match is_success {
-                true => EndKind::Succeeded,
-                false => EndKind::Failed,
+            kind: match event {
+                "WorkflowPaused" => EndKind::Paused,
+                "WorkflowInterrupted" => EndKind::Interrupted,
+                _ if end.outcome == Phase::Success.name() => EndKind::Succeeded,
+                _ => EndKind::Failed,
             },
-            reason,
-            message,
-            at: ts,
-        });
-        Some(())
-    }
-
-    fn stop(&mut self, line: &[u8], kind: EndKind) -> Option<()> {
-        let StopLine {
-            ts,
-            reason,
-            message,
-        } = parse(line)?;
-        self.end = Some(RunEnd {
-            kind,
-            reason,
-            message,
-            at: ts,
+            reason: end.reason,
+            message: end.message,
+            at: end.ts,
         });
         Some(())
     }

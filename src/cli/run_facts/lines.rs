@@ -25,19 +25,13 @@ pub(in crate::cli) struct StartLine {
     pub start_state: Option<String>,
 }
 
-/// The end of a run.
+/// The end of a process that worked on the run.
 #[derive(Debug, Deserialize)]
-pub(super) struct CompletedLine {
+pub(super) struct EndLine {
     pub ts: String,
+    /// Of a run that is over.
+    #[serde(default)]
     pub outcome: String,
-    pub reason: String,
-    pub message: String,
-}
-
-/// A pause or an interrupt.
-#[derive(Debug, Deserialize)]
-pub(super) struct StopLine {
-    pub ts: String,
     pub reason: String,
     pub message: String,
 }
