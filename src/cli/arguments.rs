@@ -1,6 +1,5 @@
 //! The command line: commands, flags and their help.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
@@ -417,16 +416,9 @@ pub(super) struct ManArguments {
 }
 
 /// A `--budget` that is not an amount of money.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("expected an amount in USD that is not negative, such as 2.50")]
 pub(super) struct InvalidUsd;
-
-impl fmt::Display for InvalidUsd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected an amount in USD that is not negative, such as 2.50")
-    }
-}
-
-impl std::error::Error for InvalidUsd {}
 
 pub(super) fn parse_usd(text: &str) -> Result<f64, InvalidUsd> {
     let usd: f64 = text.trim().parse().map_err(|_| InvalidUsd)?;

@@ -3,7 +3,6 @@
 //! Existing files are not overwritten and links are not followed. The first failure to write is reported, and the run
 //! goes on.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -76,30 +75,14 @@ impl<W: EventWriter> DebugObserver<W> {
 }
 
 /// Why a debug file is missing or incomplete.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum DebugError {
-    Open(Errno),
+    #[error("cannot open the directory: {0}")]
+    Open(#[source] Errno),
+    #[error("cannot create {name}: {source}")]
     Create { name: String, source: Errno },
-    Write(io::Error),
-}
-
-impl fmt::Display for DebugError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DebugError::Open(error) => write!(out, "cannot open the directory: {error}"),
-            DebugError::Create { name, source } => write!(out, "cannot create {name}: {source}"),
-            DebugError::Write(error) => write!(out, "cannot write: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for DebugError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            DebugError::Open(source) | DebugError::Create { source, .. } => Some(source),
-            DebugError::Write(source) => Some(source),
-        }
-    }
+    #[error("cannot write: {0}")]
+    Write(#[source] io::Error),
 }
 
 /// An open directory.

@@ -3,7 +3,6 @@
 //! `disclosed` decides what the model learns of a hidden check's problem. Its match is exhaustive, so that a new
 //! problem cannot reveal anything before someone has decided that it may.
 
-use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use signal_hook::low_level::signal_name;
@@ -16,63 +15,71 @@ const SHOWN_FILES: usize = 10;
 const SHOWN_TESTS: usize = 5;
 
 /// Why a check did not pass.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckProblem {
     /// The reason names the program or the sandbox layer.
+    #[error("cannot start: {0}")]
     CannotStart(String),
     /// The code that runs the check panicked.
+    #[error("the tool {0} panicked")]
     ToolPanicked(String),
+    #[error("timed out after {} seconds", .0.as_secs_f64())]
     TimedOut(Duration),
+    #[error("exit code {0}")]
     ExitCode(i32),
+    #[error("killed by signal {}", signal_text(*.0))]
     Signal(i32),
     /// Ended because it exceeded a limit of the sandbox: which one, and by how much.
+    #[error("ended: {0}")]
     LimitExceeded(String),
     /// Exited after it could not start another process; `limit` names the limit.
+    #[error("{end}; {limit}")]
     ProcessRefused {
         end: Box<CheckProblem>,
         limit: String,
     },
     /// Changed protected files while it ran. `files` holds those that may be named, each with what happened to it.
+    #[error("{}{}", protected_changed(.files), .also.as_ref().map_or(String::new(), |also| format!("; {also}")))]
     ProtectedChanged {
         files: Vec<String>,
         also: Option<Box<CheckProblem>>,
     },
     /// Exited with 0, but its tests are not known to have run and passed.
+    #[error("exit code 0, but {0}")]
     Unproven(EvidenceProblem),
 }
 
 /// Why an exit code of 0 is not a pass.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvidenceProblem {
+    #[error("the summary says that {0} tests failed")]
     TestsFailed(u32),
+    #[error("no test was executed")]
     NoTests,
-    TooFewTests {
-        executed: u32,
-        min_tests: u32,
-    },
+    #[error("only {executed} tests were executed, and min_tests is {min_tests}")]
+    TooFewTests { executed: u32, min_tests: u32 },
     /// Nothing in the output counts the tests, and the spec asks for a minimum.
+    #[error("{}", not_counted(*.min_tests, *.runner))]
     NotCounted {
         min_tests: u32,
         runner: Option<Runner>,
     },
     /// The runner began `target` (which may be empty) and never summed up.
-    NoSummary {
-        runner: Runner,
-        target: String,
-    },
-    StoppedEarly {
-        runner: Runner,
-        reason: String,
-    },
+    #[error("{}", no_summary(*.runner, .target))]
+    NoSummary { runner: Runner, target: String },
+    #[error("{runner} stopped before all tests had run: {reason}")]
+    StoppedEarly { runner: Runner, reason: String },
+    #[error("something else wrote to the channel on which the test runner reports")]
     ForeignReport,
+    #[error("the summary of {0} in the output is not what it reported itself")]
     SummaryMismatch(Runner),
     /// Fewer tests were executed than in an earlier round.
-    LostTests {
-        executed: u32,
-        earlier: u32,
-    },
+    #[error("{executed} tests were executed, and {earlier} in an earlier round")]
+    LostTests { executed: u32, earlier: u32 },
     /// Tests that an earlier round executed.
+    #[error("tests of an earlier round are skipped now: {}", first_of(.0, SHOWN_TESTS))]
     NewlySkipped(Vec<String>),
+    #[error("it emptied the workspace")]
     WorkspaceEmptied,
 }
 
@@ -104,71 +111,9 @@ impl CheckProblem {
     }
 }
 
-impl Display for CheckProblem {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            CheckProblem::CannotStart(reason) => write!(out, "cannot start: {reason}"),
-            CheckProblem::ToolPanicked(tool) => write!(out, "the tool {tool} panicked"),
-            CheckProblem::TimedOut(limit) => {
-                write!(out, "timed out after {} seconds", limit.as_secs_f64())
-            }
-            CheckProblem::ExitCode(code) => write!(out, "exit code {code}"),
-            CheckProblem::Signal(number) => match signal_name(*number) {
-                Some(name) => write!(out, "killed by signal {number} ({name})"),
-                None => write!(out, "killed by signal {number}"),
-            },
-            CheckProblem::LimitExceeded(limit) => write!(out, "ended: {limit}"),
-            CheckProblem::ProcessRefused { end, limit } => write!(out, "{end}; {limit}"),
-            CheckProblem::ProtectedChanged { files, also } => {
-                out.write_str(&protected_changed(files))?;
-                also.as_ref().map_or(Ok(()), |also| write!(out, "; {also}"))
-            }
-            CheckProblem::Unproven(problem) => write!(out, "exit code 0, but {problem}"),
-        }
-    }
-}
-
-impl Display for EvidenceProblem {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            EvidenceProblem::TestsFailed(failed) => {
-                write!(out, "the summary says that {failed} tests failed")
-            }
-            EvidenceProblem::NoTests => out.write_str("no test was executed"),
-            EvidenceProblem::TooFewTests {
-                executed,
-                min_tests,
-            } => write!(
-                out,
-                "only {executed} tests were executed, and min_tests is {min_tests}"
-            ),
-            EvidenceProblem::NotCounted { min_tests, runner } => {
-                out.write_str(&not_counted(*min_tests, *runner))
-            }
-            EvidenceProblem::NoSummary { runner, target } => {
-                out.write_str(&no_summary(*runner, target))
-            }
-            EvidenceProblem::StoppedEarly { runner, reason } => {
-                write!(out, "{runner} stopped before all tests had run: {reason}")
-            }
-            EvidenceProblem::ForeignReport => out
-                .write_str("something else wrote to the channel on which the test runner reports"),
-            EvidenceProblem::SummaryMismatch(runner) => write!(
-                out,
-                "the summary of {runner} in the output is not what it reported itself"
-            ),
-            EvidenceProblem::LostTests { executed, earlier } => write!(
-                out,
-                "{executed} tests were executed, and {earlier} in an earlier round"
-            ),
-            EvidenceProblem::NewlySkipped(tests) => write!(
-                out,
-                "tests of an earlier round are skipped now: {}",
-                first_of(tests, SHOWN_TESTS)
-            ),
-            EvidenceProblem::WorkspaceEmptied => out.write_str("it emptied the workspace"),
-        }
-    }
+/// A signal with its name, such as `11 (SIGSEGV)`.
+fn signal_text(number: i32) -> String {
+    format!("{number}{}", in_parentheses(signal_name(number)))
 }
 
 fn protected_changed(files: &[String]) -> String {
@@ -196,8 +141,8 @@ fn no_summary(runner: Runner, target: &str) -> String {
     format!("{runner} ended without its summary{advice}{separator}{target}")
 }
 
-fn in_parentheses(advice: Option<&str>) -> String {
-    advice.map_or(String::new(), |advice| format!(" ({advice})"))
+fn in_parentheses(text: Option<&str>) -> String {
+    text.map_or(String::new(), |text| format!(" ({text})"))
 }
 
 fn first_of(names: &[String], limit: usize) -> String {
