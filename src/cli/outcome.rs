@@ -28,12 +28,12 @@ pub(super) struct RunOutcome {
     outcome: OutcomeWord,
     exit_code: u8,
     reason: Reason,
-    run_id: Option<String>,
-    retry_count: u32,
-    usage: UsageTotals,
+    pub(super) run_id: Option<String>,
+    pub(super) retry_count: u32,
+    pub(super) usage: UsageTotals,
     message: String,
     notes: Vec<String>,
-    checks: Vec<CheckResult>,
+    pub(super) checks: Vec<CheckResult>,
     next: Option<String>,
     /// Of a workflow: the payload of `main`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,54 +79,57 @@ impl fmt::Display for OutcomeWord {
 }
 
 impl RunOutcome {
-    /// The result of a command that ran nothing.
-    pub(super) fn refused(error: &Error) -> RunOutcome {
+    /// A result with this end, of which nothing else is known.
+    fn new(outcome: OutcomeWord, reason: Reason, message: String) -> RunOutcome {
         RunOutcome {
-            outcome: match error {
-                Error::Stopped(_) => OutcomeWord::Interrupted,
-                Error::Paused(..) => OutcomeWord::Paused,
-                Error::StateCorrupt(_) => OutcomeWord::Failed,
-                _ => OutcomeWord::Refused,
-            },
-            exit_code: error.exit_code(),
-            reason: error.reason(),
+            outcome,
+            exit_code: reason.exit_code(),
+            reason,
             run_id: None,
             retry_count: 0,
             usage: UsageTotals::none(true),
-            message: error.to_string(),
+            message,
             notes: Vec::new(),
             checks: Vec::new(),
             next: None,
             result: None,
-            next_step: next_after(error),
+            next_step: NextStep::Nothing,
             is_shown: false,
+        }
+    }
+
+    /// The result of a command that ran nothing.
+    pub(super) fn refused(error: &Error) -> RunOutcome {
+        let outcome = match error {
+            Error::Stopped(_) => OutcomeWord::Interrupted,
+            Error::Paused(..) => OutcomeWord::Paused,
+            Error::StateCorrupt(_) => OutcomeWord::Failed,
+            _ => OutcomeWord::Refused,
+        };
+        RunOutcome {
+            exit_code: error.exit_code(),
+            next_step: next_after(error),
+            ..RunOutcome::new(outcome, error.reason(), error.to_string())
         }
     }
 
     /// The result of a run that is over.
     pub(super) fn of_state(state: &RunState, notes: Vec<String>) -> RunOutcome {
         let reason = state.reason.unwrap_or(Reason::InternalError);
+        let outcome = match state.phase {
+            Phase::Success => OutcomeWord::Success,
+            _ => OutcomeWord::Failed,
+        };
         RunOutcome {
-            outcome: if state.phase == Phase::Success {
-                OutcomeWord::Success
-            } else {
-                OutcomeWord::Failed
-            },
-            exit_code: reason.exit_code(),
-            reason,
             run_id: Some(state.run_id.clone()),
             retry_count: state.retry_count,
             usage: state.usage,
-            message: end_message(state),
             notes,
-            checks: Vec::new(),
-            next: None,
-            result: None,
             next_step: match (state.phase, reason.is_continuable()) {
                 (Phase::Failed, true) => NextStep::Continue,
                 _ => NextStep::Nothing,
             },
-            is_shown: false,
+            ..RunOutcome::new(outcome, reason, end_message(state))
         }
     }
 
@@ -164,29 +167,22 @@ impl RunOutcome {
             WorkflowPhase::Failed | WorkflowPhase::Running => OutcomeWord::Failed,
         };
         let reason = state.reason.unwrap_or(Reason::InternalError);
-        let is_paused = outcome == OutcomeWord::Paused;
+        let of_reason = RunOutcome::new(outcome, reason, message);
         RunOutcome {
-            outcome,
             // A budget that is used up ends a build and pauses a workflow.
-            exit_code: if is_paused {
-                PAUSED_EXIT_CODE
-            } else {
-                reason.exit_code()
+            exit_code: match outcome {
+                OutcomeWord::Paused => PAUSED_EXIT_CODE,
+                _ => of_reason.exit_code,
             },
-            reason,
             run_id: Some(state.run_id.clone()),
-            retry_count: 0,
             usage: state.usage,
-            message,
             notes,
-            checks: Vec::new(),
-            next: None,
             result: Some(state.results.get(MAIN_AGENT).cloned()),
             next_step: match outcome != OutcomeWord::Success && !state.is_corrupt() {
                 true => NextStep::Same,
                 false => NextStep::Nothing,
             },
-            is_shown: false,
+            ..of_reason
         }
     }
 
@@ -295,22 +291,6 @@ impl RunOutcome {
             Reason::Interrupted => self.outcome.to_string(),
             reason => format!("{} ({reason})", self.outcome),
         }
-    }
-
-    pub(super) fn run_id(&self) -> Option<&str> {
-        self.run_id.as_deref()
-    }
-
-    pub(super) fn retry_count(&self) -> u32 {
-        self.retry_count
-    }
-
-    pub(super) fn usage(&self) -> &UsageTotals {
-        &self.usage
-    }
-
-    pub(super) fn checks(&self) -> &[CheckResult] {
-        &self.checks
     }
 
     /// Prints the result and returns the exit code.

@@ -26,15 +26,15 @@ pub(super) fn append(env: &CliEnv, outcome: &RunOutcome) {
 }
 
 fn table(outcome: &RunOutcome) -> String {
-    let usage = outcome.usage();
+    let usage = &outcome.usage;
     let cost = usage
         .cost_usd
         .map_or("unknown".to_owned(), |usd| format!("{usd:.4} USD"));
     let rows = [
         ("result", outcome.title()),
         ("message", outcome.message().to_owned()),
-        ("run", outcome.run_id().unwrap_or("-").to_owned()),
-        ("patches", outcome.retry_count().to_string()),
+        ("run", outcome.run_id.as_deref().unwrap_or("-").to_owned()),
+        ("patches", outcome.retry_count.to_string()),
         (
             "tokens",
             format!("{} in, {} out", usage.input_tokens, usage.output_tokens),
@@ -43,9 +43,9 @@ fn table(outcome: &RunOutcome) -> String {
     ];
     let rows = rows.map(|(label, value)| row(&[label.to_owned(), value]));
     let mut text = format!("### orchestrator\n\n| | |\n|---|---|\n{}\n", rows.concat());
-    if !outcome.checks().is_empty() {
+    if !outcome.checks.is_empty() {
         text += "| check | result | tests |\n|---|---|---|\n";
-        text.extend(outcome.checks().iter().map(check_row));
+        text.extend(outcome.checks.iter().map(check_row));
         text += "\n";
     }
     text
