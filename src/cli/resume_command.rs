@@ -12,23 +12,9 @@ use crate::text::quote::shell_word;
 
 /// The options that the command which goes on with a build repeats, beside the spec and the root, as words.
 pub(super) fn kept_options(arguments: &RunArguments) -> Vec<String> {
-    let replay = arguments.replay.as_deref();
-    let options = [
-        (
-            "--max-retries",
-            arguments.max_retries.map(|n| n.to_string()),
-        ),
-        ("--budget", arguments.budget.map(|usd| usd.to_string())),
-        ("--provider", arguments.provider.clone()),
-        ("--model", arguments.model.clone()),
-        ("--replay", replay.map(|log| log.display().to_string())),
-    ];
-    let given = options
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)));
-    let set = arguments.set.iter();
-    let given = given.chain(set.map(|setting| ("--set", setting.to_string())));
+    let given = build_options(arguments).into_iter();
     let mut words: Vec<String> = given
+        .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
         .flat_map(|(name, value)| match value.starts_with('-') {
             true => vec![format!("{name}={value}")],
             false => vec![name.to_owned(), value],
@@ -36,6 +22,28 @@ pub(super) fn kept_options(arguments: &RunArguments) -> Vec<String> {
         .collect();
     words.extend(arguments.no_sandbox.then(|| "--no-sandbox".to_owned()));
     words
+}
+
+/// The given options of a build that have values, beside the spec and the root.
+fn build_options(arguments: &RunArguments) -> Vec<(&'static str, OsString)> {
+    let mut options: Vec<(&str, OsString)> = Vec::new();
+    let mut add = |name, value: Option<OsString>| options.extend(value.map(|value| (name, value)));
+    let max_retries = arguments.max_retries;
+    add(
+        "--max-retries",
+        max_retries.map(|number| number.to_string().into()),
+    );
+    add(
+        "--budget",
+        arguments.budget.map(|usd| usd.to_string().into()),
+    );
+    add("--provider", arguments.provider.clone().map(Into::into));
+    add("--model", arguments.model.clone().map(Into::into));
+    add("--replay", arguments.replay.clone().map(Into::into));
+    for setting in &arguments.set {
+        add("--set", Some(setting.to_string().into()));
+    }
+    options
 }
 
 /// The command that goes on with the build that a root has, as its state and its log name it.
@@ -64,37 +72,16 @@ pub(super) fn resume_command(
     continues: bool,
 ) -> String {
     let path = |path: &Path| path.as_os_str().to_owned();
-    let options = [
-        ("--spec", Some(path(spec))),
-        ("--root", env.named_root.as_deref().map(path)),
-        (
-            "--max-retries",
-            arguments
-                .max_retries
-                .map(|number| number.to_string().into()),
-        ),
-        (
-            "--budget",
-            arguments.budget.map(|usd| usd.to_string().into()),
-        ),
-        ("--provider", arguments.provider.clone().map(Into::into)),
-        ("--model", arguments.model.clone().map(Into::into)),
-        (
-            "--replay",
-            arguments.replay.as_deref().filter(|_| !continues).map(path),
-        ),
-    ];
-    let given = options
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)));
-    let set = arguments.set.iter();
-    let given = given.chain(set.map(|setting| ("--set", setting.to_string().into())));
+    let mut options = vec![("--spec", path(spec))];
+    options.extend(env.named_root.as_deref().map(|root| ("--root", path(root))));
+    options.extend(build_options(arguments));
+    options.retain(|(name, _)| !continues || *name != "--replay");
     let mut flags = vec![
         ("--continue", continues),
         ("--keep-best", arguments.keep_best),
     ];
     flags.extend(output_flags(arguments));
-    command_line(given, &flags)
+    command_line(options, &flags)
 }
 
 /// A command about an attempt, such as `orchestrator restore 2`; `run_id` names an older run.
