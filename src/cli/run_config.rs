@@ -21,13 +21,14 @@ use crate::cli::env::{CliEnv, own_launcher};
 use crate::cli::resume_command::kept_options;
 use crate::cli::target::refuse_flags;
 use crate::conversation::budget::SharedBudget;
+use crate::conversation::event_log::Projection;
 use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
 use crate::llm::http::{is_http_address, is_loopback_address};
 use crate::llm::price::{Price, context_of_model};
-use crate::llm::provider::{KEY_VARIABLES, Provider, ProviderFacts};
+use crate::llm::provider::{KEY_VARIABLES, ProgramSettings, Provider, ProviderFacts};
 use crate::observers::console::ConsoleOptions;
-use crate::process::cache::CacheDir;
+use crate::process::cache::{CacheDir, Caches};
 use crate::process::check_env::{CallerEnv, find_program};
 use crate::process::sandbox::probe::{self, ProbeResult};
 use crate::secrets::{ApiKey, Secrets};
@@ -63,7 +64,7 @@ pub(super) struct RunConfig {
     /// `--keep-best`.
     pub keeps_best: bool,
     pub model: ModelConfig,
-    pub replay: Option<RecordedRun>,
+    pub replay: Option<RecordedRun<BuildLog>>,
     pub has_sandbox: bool,
     /// Values that must not appear in the log.
     pub secrets: Secrets,
@@ -95,10 +96,10 @@ pub(super) struct ModelConfig {
     pub price_is_known: bool,
 }
 
-/// A recorded run whose answers are replayed.
-pub(super) struct RecordedRun {
+/// A recorded run whose answers are replayed, and what its log says.
+pub(super) struct RecordedRun<P> {
     pub replay: Replay,
-    pub build_log: BuildLog,
+    pub facts: P,
 }
 
 /// What the caller's environment offers to the programs of the run.
@@ -153,11 +154,7 @@ impl RunConfig {
         let max_retries = arguments
             .max_retries
             .map(|asked| clamp_retries(asked, &mut warnings));
-        let replay = arguments
-            .replay
-            .as_ref()
-            .map(|log| RecordedRun::load(&env.absolute(log), &env.root))
-            .transpose()?;
+        let replay = RecordedRun::load(arguments.replay.as_deref(), env)?;
         Ok(RunConfig {
             spec_file: kept_path(&spec.file, &env.root),
             root: env.root.clone(),
@@ -258,11 +255,15 @@ impl ModelConfig {
     }
 }
 
-impl RecordedRun {
-    fn load(log: &Path, root: &Path) -> Result<RecordedRun> {
-        let mut build_log = BuildLog::default();
-        let replay = Replay::load(log, root, &mut build_log)?;
-        Ok(RecordedRun { replay, build_log })
+impl<P: Projection + Default> RecordedRun<P> {
+    /// Reads the log of `--replay`, if there is one.
+    pub(super) fn load(log: Option<&Path>, env: &CliEnv) -> Result<Option<RecordedRun<P>>> {
+        let load = |log: &Path| {
+            let mut facts = P::default();
+            let replay = Replay::load(&env.absolute(log), &env.root, &mut facts)?;
+            Ok(RecordedRun { replay, facts })
+        };
+        log.map(load).transpose()
     }
 }
 
@@ -274,6 +275,28 @@ impl HostConfig {
             home: env.home(),
             temporary: env.temporary(),
             caches: env.compiler_caches(),
+        }
+    }
+
+    /// The compiler caches of this root's run. Without them compilers start from nothing each time: slow, but correct.
+    pub(super) fn create_caches(&self) -> Option<Caches> {
+        self.caches.as_ref()?.create().ok()
+    }
+
+    /// How a provider that is the program at `path` is started.
+    pub(super) fn program(
+        &self,
+        path: Option<PathBuf>,
+        root: PathBuf,
+        secrets: Secrets,
+    ) -> ProgramSettings {
+        ProgramSettings {
+            launcher: own_launcher(),
+            path,
+            temporary: self.temporary.clone(),
+            root,
+            env: self.variables.clone(),
+            secrets,
         }
     }
 

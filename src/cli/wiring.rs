@@ -36,7 +36,7 @@ use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
 use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT};
-use crate::llm::provider::{ConnectSettings, ProgramSettings, connect};
+use crate::llm::provider::{ConnectSettings, connect};
 use crate::llm::retry::{RetryPolicy, RetryRounds};
 use crate::observers::console::Console;
 use crate::observers::debug::DebugFiles;
@@ -129,7 +129,7 @@ pub(super) fn assemble(
 ) -> Result<Run> {
     adopt_orphans()?;
     let recorded = config.replay.take();
-    let (replay, recorded) = recorded.map(|run| (run.replay, run.build_log)).unzip();
+    let (replay, recorded) = recorded.map(|run| (run.replay, run.facts)).unzip();
     let root = &opened.root;
     let workspace = Workspace::open(root.handle(), "workspace", &root.join("workspace"))?;
     let root_handle = root
@@ -190,8 +190,7 @@ fn child_env(
     cancel: &CancelToken,
 ) -> Result<Rc<ChildEnv>> {
     let host = &config.host;
-    // Without a cache compilers start from nothing each time: slow, but correct.
-    let caches = host.caches.as_ref().and_then(|cache| cache.create().ok());
+    let caches = host.create_caches();
     let mode = resources.sandbox.as_ref().map(|found| found.mode);
     let (policy, home_dirs) = sandbox_and_home(config, mode, root, caches.as_ref())?;
     let mut launcher = own_launcher();
@@ -280,14 +279,11 @@ fn recorded_model(
         key: resources.key.clone(),
         idle_timeout: config.model.idle_timeout,
         cancel: cancel.clone(),
-        program: ProgramSettings {
-            launcher: own_launcher(),
-            path: resources.client_program.clone(),
-            temporary: config.host.temporary.clone(),
-            root: real_path(&config.root),
-            env: config.host.variables.clone(),
-            secrets: config.secrets.clone(),
-        },
+        program: config.host.program(
+            resources.client_program.clone(),
+            real_path(&config.root),
+            config.secrets.clone(),
+        ),
     };
     Some(RecordedModel {
         client: connect(provider, settings),

@@ -121,6 +121,7 @@ impl ProviderFacts {
 }
 
 /// What a connection needs.
+#[derive(Clone)]
 pub(crate) struct ConnectSettings {
     /// `None`: the provider's default.
     pub base_url: Option<String>,
@@ -131,6 +132,7 @@ pub(crate) struct ConnectSettings {
 }
 
 /// How a provider that is a program is started; the others ignore it.
+#[derive(Clone)]
 pub(crate) struct ProgramSettings {
     pub launcher: Launcher,
     /// `None`: found on PATH when it is started.

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::arguments::{RunArguments, WorkflowFlags};
 use crate::cli::env::CliEnv;
 use crate::cli::paths::{readable_paths, working_folder};
-use crate::cli::run_config::{HostConfig, OutputConfig, kept_path, refuse_colon};
-use crate::conversation::replay::Replay;
+use crate::cli::run_config::{HostConfig, OutputConfig, RecordedRun, kept_path, refuse_colon};
 use crate::error::{Error, Result};
 use crate::llm::provider::Provider;
 use crate::source::code;
@@ -32,7 +31,7 @@ pub(super) struct WorkflowConfig {
     pub(super) options: WorkflowOptions,
     /// `--no-resume` or `--replay`.
     pub(super) starts_over: bool,
-    pub(super) replay: Option<RecordedWorkflow>,
+    pub(super) replay: Option<RecordedRun<WorkflowLog>>,
     pub(super) answers: Vec<String>,
     pub(super) has_sandbox: bool,
     pub(super) network: bool,
@@ -43,12 +42,6 @@ pub(super) struct WorkflowConfig {
     pub(super) warnings: Vec<Finding>,
     pub(super) host: HostConfig,
     pub(super) output: OutputConfig,
-}
-
-/// A recorded run whose answers are replayed.
-pub(super) struct RecordedWorkflow {
-    pub(super) replay: Replay,
-    pub(super) workflow_log: WorkflowLog,
 }
 
 impl WorkflowConfig {
@@ -66,9 +59,7 @@ impl WorkflowConfig {
         let (scope, start) = open_scope(&env.absolute(path), path)?;
         let findings = lint(&scope, &start);
         refuse_errors(&findings)?;
-        let replay = arguments.replay.as_ref();
-        let replay = replay.map(|log| RecordedWorkflow::load(&env.absolute(log), &env.root));
-        let replay = replay.transpose()?;
+        let replay = RecordedRun::<WorkflowLog>::load(arguments.replay.as_deref(), env)?;
         Ok(WorkflowConfig {
             root: env.root.clone(),
             workflow: kept_path(&scope.path(&start), &env.root),
@@ -76,7 +67,7 @@ impl WorkflowConfig {
             // A replay has the input of the recorded run, where none is given.
             input: flags.input.clone().or_else(|| {
                 let recorded = replay.as_ref()?;
-                recorded.workflow_log.input().map(str::to_owned)
+                recorded.facts.input().map(str::to_owned)
             }),
             options,
             starts_over: arguments.no_resume || replay.is_some(),
@@ -91,17 +82,6 @@ impl WorkflowConfig {
             output: OutputConfig::new(arguments, env),
             scope,
             start,
-        })
-    }
-}
-
-impl RecordedWorkflow {
-    fn load(log: &Path, root: &Path) -> Result<RecordedWorkflow> {
-        let mut workflow_log = WorkflowLog::default();
-        let replay = Replay::load(log, root, &mut workflow_log)?;
-        Ok(RecordedWorkflow {
-            replay,
-            workflow_log,
         })
     }
 }

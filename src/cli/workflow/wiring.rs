@@ -20,7 +20,7 @@ use crate::environments::editor::FrozenPaths;
 use crate::error::{Error, Result};
 use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT};
-use crate::llm::provider::{ConnectSettings, ProgramSettings, connect};
+use crate::llm::provider::{ConnectSettings, connect};
 use crate::observers::console::Console;
 use crate::observers::debug::DebugFiles;
 use crate::process::cache::CacheOwner;
@@ -152,7 +152,7 @@ pub(super) fn assemble(
         root.directory("workspace")?;
     }
     let recorded = config.replay.take();
-    let (replay, recorded) = recorded.map(|run| (run.replay, run.workflow_log)).unzip();
+    let (replay, recorded) = recorded.map(|run| (run.replay, run.facts)).unzip();
     let replay = replay.map(|replay| replay.with_run(&state.run_id, &settings.folder));
     let is_inside = config.scope.directory.starts_with(&settings.folder);
     let scope = match is_inside && !state.state_hashes.is_empty() {
@@ -199,8 +199,7 @@ fn allow_many_files() {
 
 fn workflow_env(config: &WorkflowConfig, settings: &RunSettings, root: &Root) -> WorkflowEnv {
     let host = &config.host;
-    // Without a cache compilers start from nothing each time: slow, but correct.
-    let caches = host.caches.as_ref().and_then(|cache| cache.create().ok());
+    let caches = host.create_caches();
     let cache = caches
         .as_ref()
         .map(|caches| caches.folder(CacheOwner::Environments));
@@ -289,25 +288,21 @@ impl ProgramAccess {
 
 fn connector(config: &WorkflowConfig, settings: &RunSettings, cancel: &CancelToken) -> Connect {
     let provider = settings.provider;
-    let (base_url, key) = (settings.base_url.clone(), settings.key.clone());
-    let path = settings.client_program.clone();
-    let (temporary, root) = (config.host.temporary.clone(), real_path(&config.root));
-    let (env, secrets) = (config.host.variables.clone(), settings.secrets.clone());
-    let cancel = cancel.clone();
+    let connected = ConnectSettings {
+        base_url: settings.base_url.clone(),
+        key: settings.key.clone(),
+        idle_timeout: settings.idle_timeout,
+        cancel: cancel.clone(),
+        program: config.host.program(
+            settings.client_program.clone(),
+            real_path(&config.root),
+            settings.secrets.clone(),
+        ),
+    };
     Box::new(move |idle_timeout| {
         let settings = ConnectSettings {
-            base_url: base_url.clone(),
-            key: key.clone(),
             idle_timeout,
-            cancel: cancel.clone(),
-            program: ProgramSettings {
-                launcher: own_launcher(),
-                path: path.clone(),
-                temporary: temporary.clone(),
-                root: root.clone(),
-                env: env.clone(),
-                secrets: secrets.clone(),
-            },
+            ..connected.clone()
         };
         connect(provider, settings)
     })
