@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use crate::cli::env::CliEnv;
+use crate::cli::output::pretty_json;
 use crate::cli::run_names::find_run;
 use crate::cli::table::{Table, shown_time};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::events::TestTotals;
 use crate::snapshots::records::{RunSnapshots, SnapshotRecord};
 use crate::snapshots::take::UnstoredEntry;
@@ -44,10 +45,7 @@ pub(super) fn main(env: &CliEnv, run: Option<&str>, json: bool) -> Result<String
     let snapshots = RunSnapshots::of(&root, &run_id);
     let records: Vec<SnapshotRecord> = snapshots.list()?.into_values().collect();
     if json {
-        let rows: Vec<AttemptRow<'_>> = records.iter().map(row).collect();
-        let text = serde_json::to_string_pretty(&rows)
-            .map_err(|error| Error::Bug(format!("cannot serialize attempts: {error}")))?;
-        return Ok(text + "\n");
+        return pretty_json(&records.iter().map(row).collect::<Vec<_>>());
     }
     if records.is_empty() {
         return Ok(format!("no attempts of run {run_id} are kept\n"));

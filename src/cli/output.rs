@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::error::{Error, Result};
 use crate::text::invisible::printable;
 
@@ -18,6 +20,14 @@ pub(super) fn write_stdout_bytes(bytes: &[u8]) -> Result<()> {
         .write_all(bytes)
         .and_then(|()| stdout.flush())
         .map_err(|error| Error::io("write to", Path::new("stdout"), error))
+}
+
+/// A result as indented JSON, with a newline at its end.
+pub(super) fn pretty_json(result: &impl Serialize) -> Result<String> {
+    match serde_json::to_string_pretty(result) {
+        Ok(text) => Ok(text + "\n"),
+        Err(error) => Err(Error::Bug(format!("cannot serialize a result: {error}"))),
+    }
 }
 
 /// Writes a line for people; control characters in it are escaped.

@@ -10,6 +10,7 @@ use crate::cli::arguments::{ReportArguments, ReportFormat};
 use crate::cli::env::CliEnv;
 use crate::cli::known_run::{KnownRun, RunStatus, SavedState, logged_runs};
 use crate::cli::log_file::log_file;
+use crate::cli::output::pretty_json;
 use crate::cli::run_config::secrets;
 use crate::cli::run_names::named_run;
 use crate::cli::status::next_command;
@@ -54,9 +55,7 @@ fn rendered(report: &RunReport, format: ReportFormat) -> Result<String> {
         ReportFormat::Html => Ok(page(report)),
         ReportFormat::Md => Ok(markdown(report)),
         ReportFormat::Junit => Ok(junit_xml(report)),
-        ReportFormat::Json => serde_json::to_string_pretty(report)
-            .map(|text| text + "\n")
-            .map_err(|error| Error::Bug(format!("cannot serialize a report: {error}"))),
+        ReportFormat::Json => pretty_json(report),
     }
 }
 

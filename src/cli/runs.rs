@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use crate::cli::env::CliEnv;
 use crate::cli::known_run::{KnownRun, SavedState, logged_runs};
-use crate::cli::output::print_stderr;
+use crate::cli::output::{pretty_json, print_stderr};
 use crate::cli::run_facts::RunFacts;
 use crate::cli::table::{Table, shown_time};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::state::run::RunKind;
 use crate::state::store::Root;
 use crate::text::invisible::{escaped, printable};
@@ -31,9 +31,7 @@ pub(super) fn main(env: &CliEnv, json: bool) -> Result<String> {
     let root = Root::open(&env.root)?;
     let runs = listed_runs(&root)?;
     if json {
-        let text = serde_json::to_string_pretty(&runs)
-            .map_err(|error| Error::Bug(format!("cannot serialize the list: {error}")))?;
-        return Ok(text + "\n");
+        return pretty_json(&runs);
     }
     Ok(match runs.is_empty() {
         true => format!("no run in {}\n", printable(&env.root.to_string_lossy())),
