@@ -8,6 +8,7 @@ use crate::cli::env::CliEnv;
 use crate::cli::outcome::RunOutcome;
 use crate::cli::output::print_stderr;
 use crate::text::invisible::escaped;
+use crate::text::markdown::{escaped_line, one_line};
 use crate::text::shorten::cut_chars;
 
 const MAX_CELL: usize = 300;
@@ -80,18 +81,5 @@ fn row(cells: &[String]) -> String {
 
 /// Text that Markdown shows as it is.
 fn cell(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut shown = String::new();
-    for character in cut_chars(&escaped(&line), MAX_CELL, "...").chars() {
-        match character {
-            '<' => shown += "&lt;",
-            '&' => shown += "&amp;",
-            '|' | '`' | '*' | '_' | '[' | ']' | '\\' | '~' | '#' | '!' => {
-                shown.push('\\');
-                shown.push(character);
-            }
-            _ => shown.push(character),
-        }
-    }
-    shown
+    escaped_line(&cut_chars(&escaped(&one_line(text)), MAX_CELL, "..."))
 }

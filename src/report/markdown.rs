@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use crate::report::model::{ReportAttempt, RunReport, counts};
+use crate::text::markdown::{escaped_line, one_line};
 use crate::text::shorten::{cut_chars, cut_middle};
 
 const CELL: usize = 200;
@@ -222,20 +223,5 @@ fn fenced(text: &str) -> String {
 
 /// Text on one line that Markdown shows as it is.
 fn inline(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut shown = String::new();
-    for character in cut_chars(&line, CELL, "…").chars() {
-        match character {
-            '<' => shown += "&lt;",
-            '>' => shown += "&gt;",
-            '&' => shown += "&amp;",
-            '@' => shown += "&#64;",
-            '|' | '`' | '*' | '_' | '[' | ']' | '\\' | '~' | '#' | '!' => {
-                shown.push('\\');
-                shown.push(character);
-            }
-            _ => shown.push(character),
-        }
-    }
-    shown
+    escaped_line(&cut_chars(&one_line(text), CELL, "…"))
 }

@@ -7,6 +7,7 @@
 
 pub(crate) mod ansi;
 pub(crate) mod invisible;
+pub(crate) mod markdown;
 pub(crate) mod quote;
 pub(crate) mod shorten;
 pub(crate) mod terminal;
