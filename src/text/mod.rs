@@ -2,8 +2,8 @@
 //!
 //! `ansi.rs` is the one parser of terminal escape sequences, `invisible.rs` the one table of characters that cannot
 //! be seen, `terminal.rs` renders output as a terminal would, `shorten.rs` cuts,
-//! `quote.rs` quotes for shells and YAML, `varying.rs` replaces what differs between two runs. Every function takes one pass over
-//! its input, whatever the input is.
+//! `quote.rs` quotes for shells and YAML, `markdown.rs` escapes for Markdown, `varying.rs` replaces what differs between two
+//! runs. Every function takes one pass over its input, whatever the input is.
 
 pub(crate) mod ansi;
 pub(crate) mod invisible;

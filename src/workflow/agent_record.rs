@@ -19,7 +19,7 @@ pub(crate) struct SessionPoint {
 }
 
 /// An agent that has not ended.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct AgentRecord {
     pub(crate) id: String,
     /// The file of the state that it is in or goes to.
@@ -99,20 +99,12 @@ impl AgentRecord {
         AgentRecord {
             id: worker.id,
             state: worker.state,
-            session: None,
-            branch: None,
             cwd: worker.cwd,
-            stack: Vec::new(),
             input: worker.input,
             vars: worker.vars,
-            status: AgentStatus::Running,
-            joined: Vec::new(),
-            retry_count: 0,
-            error: None,
-            reason: None,
             visit: 1,
-            steps: 0,
             environments_since: line,
+            ..AgentRecord::default()
         }
     }
 

@@ -188,9 +188,7 @@ impl CommandCheck {
             stdout: self.without_added_verbosity(runner, stdout),
             stderr: self.without_added_verbosity(runner, stderr),
             took: finished.took,
-            variables: Vec::new(),
-            refused: Vec::new(),
-            hints: Vec::new(),
+            ..ToolResult::default()
         }
     }
 

@@ -46,7 +46,7 @@ pub(crate) trait Tool {
 }
 
 /// The result of a tool.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolResult {
     /// Why it did not pass; `None` where it passed.
     pub problem: Option<CheckProblem>,
@@ -119,15 +119,7 @@ impl ToolResult {
         ToolResult {
             problem: Some(problem),
             exit_code: CANNOT_START,
-            timed_out: false,
-            tests: None,
-            names: TestNames::default(),
-            stdout: ToolOutput::default(),
-            stderr: ToolOutput::default(),
-            took: Duration::ZERO,
-            variables: Vec::new(),
-            refused: Vec::new(),
-            hints: Vec::new(),
+            ..ToolResult::default()
         }
     }
 }
