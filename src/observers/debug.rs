@@ -12,7 +12,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::debug_dir::{
-    DebugDir, DebugError, DebugObserver, EventWriter, TRANSITIONS, file_name, fill, pretty,
+    DebugDir, DebugError, DebugObserver, EventWriter, TRANSITIONS, file_name, fill, is_of_step,
+    pretty,
 };
 use super::error_reports::{self, ErrorReports};
 use super::workflow_debug::{self, WorkflowSteps};
@@ -22,18 +23,7 @@ use crate::state::run::timestamp;
 
 /// The events that are written to files.
 fn is_written(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::PromptSent { .. }
-            | Event::ModelRequested { .. }
-            | Event::ModelRetried { .. }
-            | Event::ModelStreamed { .. }
-            | Event::ModelAnswered { .. }
-            | Event::ToolCalled { .. }
-            | Event::ToolReturned { .. }
-            | Event::ScriptOutput { .. }
-            | Event::TransitionOccurred { .. }
-    )
+    matches!(event, Event::PromptSent { .. }) || is_of_step(event)
 }
 
 /// The debug files of a run.
@@ -249,16 +239,14 @@ impl BuildSteps {
         };
         let (stem, file) = self.begin(agent_id, state_name, &suffix(tool_name), "stdout.txt")?;
         fill(file, stdout)?;
-        fill(
-            self.directory.create(&format!("{stem}.stderr.txt"))?,
-            stderr,
-        )?;
+        self.directory
+            .write(&format!("{stem}.stderr.txt"), stderr)?;
         self.write_meta(&stem, event)
     }
 
     fn write_meta(&self, stem: &str, event: &Event) -> Result<(), DebugError> {
-        let file = self.directory.create(&format!("{stem}.meta.json"))?;
-        fill(file, &pretty(&without_streams(event)))
+        let meta = pretty(&without_streams(event));
+        self.directory.write(&format!("{stem}.meta.json"), &meta)
     }
 
     fn transition(&self, event: &Event) -> Result<(), DebugError> {

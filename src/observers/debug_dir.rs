@@ -23,6 +23,21 @@ const MAX_NAME_BYTES: usize = 60;
 /// How many numbers in a row may be taken by files of others.
 const MAX_TRIES: u32 = 100;
 
+/// The events that become files both of a build and of a workflow.
+pub(super) fn is_of_step(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::ModelRequested { .. }
+            | Event::ModelRetried { .. }
+            | Event::ModelStreamed { .. }
+            | Event::ModelAnswered { .. }
+            | Event::ToolCalled { .. }
+            | Event::ToolReturned { .. }
+            | Event::ScriptOutput { .. }
+            | Event::TransitionOccurred { .. }
+    )
+}
+
 /// Writes events to files of a directory.
 pub(super) trait EventWriter: Sized + Send + 'static {
     /// Opens the directory; its parent exists.
@@ -142,6 +157,11 @@ impl DebugDir {
 
     pub(super) fn create(&self, name: &str) -> Result<File, DebugError> {
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    /// Creates a file with this text.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), DebugError> {
+        fill(self.create(name)?, text)
     }
 
     /// Adds text to a file.

@@ -10,7 +10,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::debug_dir::{DebugDir, DebugError, EventWriter, TRANSITIONS, file_name, fill, pretty};
+use super::debug_dir::{
+    DebugDir, DebugError, EventWriter, TRANSITIONS, file_name, fill, is_of_step, pretty,
+};
 use super::workflow_text::{agent_of, new_text, state_stem};
 use crate::events::{Event, Objection, RequestPlace};
 use crate::state::run::timestamp;
@@ -23,20 +25,22 @@ const MAX_STEPS_BYTES: u64 = 100_000_000;
 /// How much of a value `transitions.log` has; the log of the run has all of it.
 const MAX_VALUE_BYTES: usize = 10_000;
 
+/// The fields of an ended script that its `meta.json` has.
+const SCRIPT_META: [&str; 9] = [
+    "agent_id",
+    "state_name",
+    "exit_code",
+    "execution_time_ms",
+    "env_vars",
+    "passed",
+    "problem",
+    "stdout_bytes",
+    "stderr_bytes",
+];
+
 /// The events that are written to files, or name the state of an agent.
 pub(super) fn is_written(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::StateStarted { .. }
-            | Event::ModelRequested { .. }
-            | Event::ModelRetried { .. }
-            | Event::ModelStreamed { .. }
-            | Event::ModelAnswered { .. }
-            | Event::ToolCalled { .. }
-            | Event::ToolReturned { .. }
-            | Event::ScriptOutput { .. }
-            | Event::TransitionOccurred { .. }
-    )
+    matches!(event, Event::StateStarted { .. }) || is_of_step(event)
 }
 
 /// The steps of all agents.
@@ -179,8 +183,8 @@ impl StepWriter<'_> {
         if !self.agent.turn.as_ref().is_some_and(continues) {
             self.agent.turn = None;
             let stem = self.turn(*place)?.stem.clone();
-            let prompt = self.directory.create(&format!("{stem}.prompt.md"))?;
-            fill(prompt, &new_text(request))?;
+            self.directory
+                .write(&format!("{stem}.prompt.md"), &new_text(request))?;
         }
         self.turn(*place)?.place = *place;
         self.stream(*place, json!({"request": place.turn, "model": model}))
@@ -229,8 +233,8 @@ impl StepWriter<'_> {
             return Ok(());
         };
         let stem = self.call_stem((*place, *call), tool_name)?;
-        let file = self.directory.create(&format!("{stem}.call.json"))?;
-        fill(file, &pretty(arguments))
+        self.directory
+            .write(&format!("{stem}.call.json"), &pretty(arguments))
     }
 
     fn result(&mut self, event: &Event) -> Result<(), DebugError> {
@@ -249,16 +253,13 @@ impl StepWriter<'_> {
             return Ok(());
         };
         let stem = self.call_stem((*place, *call), tool_name)?;
-        let file = self.directory.create(&format!("{stem}.result.txt"))?;
         let outcome = match (*ran, *is_error) {
             (false, _) => "not run",
             (true, true) => "error",
             (true, false) => "ok",
         };
-        fill(
-            file,
-            &format!("{outcome}, {execution_time_ms} ms\n\n{output}{screen}"),
-        )
+        let text = format!("{outcome}, {execution_time_ms} ms\n\n{output}{screen}");
+        self.directory.write(&format!("{stem}.result.txt"), &text)
     }
 
     /// The stem of a call's files; one that was refused has none yet when its result comes.
@@ -286,39 +287,17 @@ impl StepWriter<'_> {
         self.agent.state.clone_from(state_name);
         let (stem, file) = self.begin("stdout.txt")?;
         fill(file, stdout)?;
-        let create = |what: &str| self.directory.create(&format!("{stem}.{what}"));
-        fill(create("stderr.txt")?, stderr)?;
-        fill(create("meta.json")?, &pretty(&script_meta(event)))
+        self.directory
+            .write(&format!("{stem}.stderr.txt"), stderr)?;
+        let meta = pretty(&script_meta(event));
+        self.directory.write(&format!("{stem}.meta.json"), &meta)
     }
 }
 
 fn script_meta(event: &Event) -> Value {
-    let Event::ScriptOutput {
-        agent_id,
-        state_name,
-        passed,
-        problem,
-        exit_code,
-        execution_time_ms,
-        stdout_bytes,
-        stderr_bytes,
-        env_vars,
-        ..
-    } = event
-    else {
-        return Value::Null;
-    };
-    json!({
-        "agent_id": agent_id,
-        "state_name": state_name,
-        "exit_code": exit_code,
-        "execution_time_ms": execution_time_ms,
-        "env_vars": env_vars,
-        "passed": passed,
-        "problem": problem,
-        "stdout_bytes": stdout_bytes,
-        "stderr_bytes": stderr_bytes,
-    })
+    let event = serde_json::to_value(event).unwrap_or_default();
+    let fields = SCRIPT_META.map(|field| (field.to_owned(), event[field].clone()));
+    Value::Object(fields.into_iter().collect())
 }
 
 /// `TIME [agent] FROM -> TO (tag)`, and the metadata below it, indented.
