@@ -1,7 +1,5 @@
 //! The mistake behind an error of the JSON parser, with what to write instead.
 
-use std::ops::Range;
-
 use super::diagnostic::Diagnostic;
 use super::node::brief;
 use super::yaml_scan::{closing, open_marks};
@@ -68,84 +66,69 @@ fn control_character(text: &str, at: usize) -> Option<Diagnostic> {
     Some(Diagnostic::new(start..end, message).with_help(help))
 }
 
+/// A mistake that its place in the text explains better than the parser's message `what`.
 fn known_cause(text: &str, at: usize, what: &str) -> Option<Diagnostic> {
     if what.starts_with("control character") {
         return control_character(text, at);
     }
-    let mistake = |span: Range<usize>, message: &str, help: String| {
-        Some(Diagnostic::new(span, message).with_help(help))
-    };
     let before = text[..at].trim_end();
-    let rest = &text[at..];
-    let word = rest
-        .split(|c: char| !c.is_alphanumeric() && c != '_')
-        .next()?;
     let is_word_refused = matches!(
         what,
         "expected value" | "expected ident" | "key must be a string"
     );
-    match rest.chars().next()? {
+    match text[at..].chars().next()? {
         ']' | '}' if before.ends_with(',') => {
-            let comma = before.len() - 1;
-            mistake(
-                comma..comma + 1,
-                "trailing comma",
-                "remove the comma".to_owned(),
-            )
+            let comma = before.len() - 1..before.len();
+            Some(Diagnostic::new(comma, "trailing comma").with_help("remove the comma"))
         }
-        '\'' => {
-            let inner = rest[1..].split('\'').next()?.lines().next()?;
-            let end = at + inner.len() + 1;
-            let help = format!("write `\"{}\"`", brief(inner));
-            mistake(
-                at..end + usize::from(text[end..].starts_with('\'')),
-                "text in single quotes",
-                help,
-            )
-        }
+        '\'' => single_quotes(text, at),
         '/' | '#' => {
-            let end = at + rest.lines().next()?.len();
+            let end = at + text[at..].lines().next()?.len();
             let help = "remove it, or write the spec as .yaml, which has comments with `# `";
-            mistake(at..end, "a comment", help.to_owned())
+            Some(Diagnostic::new(at..end, "a comment").with_help(help))
         }
         ']' | '}' => {
             let (open, close) = open_marks(text, at + 1).mismatch?;
             let expected = closing(*text.as_bytes().get(open)?);
-            mistake(
-                close..close + 1,
-                "this closes another bracket than the last one opened",
-                format!("write `{expected}`"),
-            )
+            let message = "this closes another bracket than the last one opened";
+            let mistake = Diagnostic::new(close..close + 1, message);
+            Some(mistake.with_help(format!("write `{expected}`")))
         }
         '"' | '{' | '[' if what.starts_with("expected `,`") => {
             let last = before.char_indices().next_back()?.0;
-            mistake(
-                last..before.len(),
-                "there is no comma after this",
-                "write `,` after it".to_owned(),
-            )
+            let mistake = Diagnostic::new(last..before.len(), "there is no comma after this");
+            Some(mistake.with_help("write `,` after it"))
         }
-        _ if !word.is_empty() && is_word_refused => {
-            // The parser may have taken the first letters of a word for `true`, `false` or `null`.
-            let taken = before.len()
-                - before
-                    .trim_end_matches(|c: char| c.is_alphanumeric() || c == '_')
-                    .len();
-            let start = if before.len() == at { at - taken } else { at };
-            let word = &text[start..at + word.len()];
-            let written = match word {
-                "True" | "False" => word.to_lowercase(),
-                "None" => "null".to_owned(),
-                _ => format!("\"{}\"", brief(word)),
-            };
-            mistake(
-                start..start + word.len(),
-                "a word without quotes",
-                format!("write `{written}`"),
-            )
-        }
+        _ if is_word_refused => bare_word(text, at),
         _ => None,
     }
+}
+
+fn single_quotes(text: &str, at: usize) -> Option<Diagnostic> {
+    let inner = text[at + 1..].split('\'').next()?.lines().next()?;
+    let end = at + inner.len() + 1;
+    let end = end + usize::from(text[end..].starts_with('\''));
+    let mistake = Diagnostic::new(at..end, "text in single quotes");
+    Some(mistake.with_help(format!("write `\"{}\"`", brief(inner))))
+}
+
+/// A word that is neither in quotes nor a value of JSON.
+fn bare_word(text: &str, at: usize) -> Option<Diagnostic> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let word = text[at..].split(|c| !is_part(c)).next()?;
+    if word.is_empty() {
+        return None;
+    }
+    // The parser may have taken the first letters of a word for `true`, `false` or `null`.
+    let start = text[..at].trim_end_matches(is_part).len();
+    let end = at + word.len();
+    let written = match &text[start..end] {
+        word @ ("True" | "False") => word.to_lowercase(),
+        "None" => "null".to_owned(),
+        word => format!("\"{}\"", brief(word)),
+    };
+    let mistake = Diagnostic::new(start..end, "a word without quotes");
+    Some(mistake.with_help(format!("write `{written}`")))
 }
 
 /// What is open at the end of the text.

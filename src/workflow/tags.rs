@@ -127,51 +127,8 @@ enum TagToken {
 
 /// Reads the tags of a text that is complete.
 pub(crate) fn read_tags(text: &str) -> TaggedText {
-    struct OpenTag {
-        word: TagWord,
-        attributes: Vec<(String, String)>,
-        opening: Range<usize>,
-    }
-    let mut open: Vec<OpenTag> = Vec::new();
-    // Pairs by the end of their opening tag; a pair that contains others replaces them.
-    let mut pairs: Vec<(OpenTag, Range<usize>)> = Vec::new();
-    let mut at = 0;
-    while let Some(found) = memchr::memchr(b'<', &text.as_bytes()[at..]) {
-        let start = at + found;
-        at = start + 1;
-        match token_at(text, start) {
-            TagToken::Opening {
-                word,
-                attributes,
-                end,
-            } => {
-                open.push(OpenTag {
-                    word,
-                    attributes,
-                    opening: start..end,
-                });
-                at = end;
-            }
-            TagToken::Closing { word, end } => {
-                at = end;
-                if let Some(index) = open.iter().rposition(|tag| tag.word == word) {
-                    let tag = open.swap_remove(index);
-                    open.truncate(index);
-                    let content = tag.opening.end..start;
-                    while pairs
-                        .last()
-                        .is_some_and(|(inner, _)| tag.opening.end <= inner.opening.start)
-                    {
-                        pairs.pop();
-                    }
-                    pairs.push((tag, content));
-                }
-            }
-            TagToken::Text | TagToken::Incomplete => {}
-        }
-    }
     let mut tagged = TaggedText::default();
-    for (tag, content) in pairs {
+    for (tag, content) in tag_pairs(text) {
         let content = text[content].to_owned();
         match tag.word {
             TagWord::Print => tagged.prints.push(content),
@@ -184,6 +141,57 @@ pub(crate) fn read_tags(text: &str) -> TaggedText {
         }
     }
     tagged
+}
+
+/// An opening tag, and where it is.
+struct OpenTag {
+    word: TagWord,
+    attributes: Vec<(String, String)>,
+    opening: Range<usize>,
+}
+
+/// The outermost pairs of tags, each with the place of its content.
+fn tag_pairs(text: &str) -> Vec<(OpenTag, Range<usize>)> {
+    let mut open: Vec<OpenTag> = Vec::new();
+    // By the end of their opening tag; a pair that contains others replaces them.
+    let mut pairs: Vec<(OpenTag, Range<usize>)> = Vec::new();
+    let mut at = 0;
+    while let Some(found) = memchr::memchr(b'<', &text.as_bytes()[at..]) {
+        let start = at + found;
+        at = start + 1;
+        match token_at(text, start) {
+            TagToken::Opening {
+                word,
+                attributes,
+                end,
+            } => {
+                at = end;
+                open.push(OpenTag {
+                    word,
+                    attributes,
+                    opening: start..end,
+                });
+            }
+            TagToken::Closing { word, end } => {
+                at = end;
+                if let Some(index) = open.iter().rposition(|tag| tag.word == word) {
+                    let tag = open.swap_remove(index);
+                    open.truncate(index);
+                    let is_outside =
+                        |(inner, _): &(OpenTag, _)| inner.opening.start < tag.opening.end;
+                    let kept = pairs
+                        .iter()
+                        .rposition(is_outside)
+                        .map_or(0, |last| last + 1);
+                    pairs.truncate(kept);
+                    let content = tag.opening.end..start;
+                    pairs.push((tag, content));
+                }
+            }
+            TagToken::Text | TagToken::Incomplete => {}
+        }
+    }
+    pairs
 }
 
 /// Reads the tag that begins at a `<`.
