@@ -40,43 +40,31 @@ pub(super) fn keep_what_was_there(
     if fresh.continues {
         return Ok(Some(message));
     }
-    let run_id = match &fresh.before {
+    let before = fresh.before.as_ref();
+    let run_id = match before {
         Some(before) => before.run_id.clone(),
         None => newest_run(context)?,
     };
-    let phase = fresh
-        .before
-        .as_ref()
-        .map_or("", |before| before.phase.name());
     let kept = KeptRun {
         run_id: &run_id,
-        phase,
+        phase: before.map_or("", |before| before.phase.name()),
         why: "before another run",
     };
     let (root, known) = (&context.root, KnownSnapshots::Last);
     let number = keep_workspace(root, &context.workspace, kept, known, &context.cancel)?;
-    let is_unfinished = fresh
-        .before
-        .as_ref()
-        .is_some_and(|before| !before.phase.is_terminal());
-    // Without another run in the root, the state comes back, too.
-    let first = if is_unfinished {
-        "orchestrator reset && "
-    } else {
-        ""
+    let Some(number) = number else {
+        return Ok(Some(message));
     };
-    Ok(Some(match number {
-        Some(number) => format!(
-            "{message}; its workspace is kept: `{first}{}` brings it back",
-            attempt_command(
-                "restore",
-                number,
-                Some(&run_id),
-                config.named_root.as_deref()
-            )
-        ),
-        None => message,
-    }))
+    // Without another run in the root, the state comes back, too.
+    let first = match before.is_some_and(|before| !before.phase.is_terminal()) {
+        true => "orchestrator reset && ",
+        false => "",
+    };
+    let named_root = config.named_root.as_deref();
+    let restore = attempt_command("restore", number, Some(&run_id), named_root);
+    Ok(Some(format!(
+        "{message}; its workspace is kept: `{first}{restore}` brings it back"
+    )))
 }
 
 /// The run that a workspace without a readable state belongs to: the newest one, else the one that begins.

@@ -21,35 +21,23 @@ pub(super) fn main(env: &CliEnv) -> Result<String> {
     refuse_unfinished_apply(&root)?;
     root.sweep();
     let loaded = root.load()?;
-    let has_run = !matches!(loaded, LoadedState::Nothing);
     if let Err(error) = root.keep_state() {
         // On a full disk a reset is what frees space.
         print_stderr(&format!("warning: the state is not kept: {error}"));
     }
-    let mut kept = None;
     let keeps_workspace = !matches!(loaded, LoadedState::Nothing | LoadedState::Build(_));
-    if !keeps_workspace && let Some(workspace) = open_workspace(&root)? {
-        if !has_run && workspace.has_files_but(&KEPT_NAMES)? {
-            return Err(not_generated(&root));
-        }
-        if let LoadedState::Build(state) = &loaded {
-            kept = keep(&root, &workspace, state)?;
-        }
-        let left = workspace.clear(&KEPT_NAMES)?;
-        if !left.is_empty() {
-            let left =
-                std::io::Error::other(format!("still there: {}", left.join(", ").escape_debug()));
-            return Err(Error::io("empty", &root.join("workspace"), left));
-        }
-    }
+    let kept = match keeps_workspace {
+        true => None,
+        false => empty_workspace(&root, &loaded)?,
+    };
     if let Some(caches) = env.compiler_caches() {
         let _ = caches.remove();
     }
     root.forget()?;
-    let text = match (has_run, keeps_workspace) {
-        (false, _) => "nothing to reset\n",
-        (true, false) => "reset: workspace/ is empty, state.json is deleted\n",
-        (true, true) => "reset: state.json is deleted; workspace/ is as it was\n",
+    let text = match (&loaded, keeps_workspace) {
+        (LoadedState::Nothing, _) => "nothing to reset\n",
+        (_, false) => "reset: workspace/ is empty, state.json is deleted\n",
+        (_, true) => "reset: state.json is deleted; workspace/ is as it was\n",
     };
     Ok(match kept {
         Some((number, run_id)) => {
@@ -59,6 +47,28 @@ pub(super) fn main(env: &CliEnv) -> Result<String> {
         }
         None => text.into(),
     })
+}
+
+/// Empties the workspace of a build, which is kept first; files that no build wrote are refused.
+fn empty_workspace(root: &Root, loaded: &LoadedState) -> Result<Option<(u32, String)>> {
+    let Some(workspace) = open_workspace(root)? else {
+        return Ok(None);
+    };
+    let kept = match loaded {
+        LoadedState::Build(state) => keep(root, &workspace, state)?,
+        _ if workspace.has_files_but(&KEPT_NAMES)? => return Err(not_generated(root)),
+        _ => None,
+    };
+    let left = workspace.clear(&KEPT_NAMES)?;
+    if left.is_empty() {
+        return Ok(kept);
+    }
+    let left = format!("still there: {}", left.join(", ").escape_debug());
+    Err(Error::io(
+        "empty",
+        &root.join("workspace"),
+        std::io::Error::other(left),
+    ))
 }
 
 /// Keeps the workspace as a snapshot of the run. Returns the number of the snapshot, and the run.

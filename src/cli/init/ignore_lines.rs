@@ -44,36 +44,29 @@ pub(super) fn ignore_change(folder: &Path) -> IgnoreChange {
         };
     }
     let path = folder.join(".gitignore");
-    let lines = missing.join("\n");
-    let shown = missing.join(" ");
-    match (path.symlink_metadata(), whole_text(&path)) {
-        (Err(_), _) => IgnoreChange {
-            file: Some(PlannedFile {
-                path,
-                text: format!("{HEADING}\n{lines}\n"),
-                replaces: false,
-            }),
-            lines: vec![format!("wrote .gitignore: {shown}")],
-        },
-        (Ok(found), Some(text)) if found.is_file() => {
-            let end = if text.is_empty() || text.ends_with('\n') {
-                ""
-            } else {
-                "\n"
-            };
-            IgnoreChange {
-                file: Some(PlannedFile {
-                    path,
-                    text: format!("{text}{end}{HEADING}\n{lines}\n"),
-                    replaces: true,
-                }),
-                lines: vec![format!("added to .gitignore: {shown}")],
-            }
+    let (before, verb) = match (path.symlink_metadata(), whole_text(&path)) {
+        (Err(_), _) => (None, "wrote"),
+        (Ok(found), Some(text)) if found.is_file() => (Some(text), "added to"),
+        _ => {
+            return only_printed(
+                &missing,
+                "add these lines to .gitignore, which is a link or cannot be changed",
+            );
         }
-        _ => only_printed(
-            &missing,
-            "add these lines to .gitignore, which is a link or cannot be changed",
-        ),
+    };
+    let replaces = before.is_some();
+    let mut text = before.unwrap_or_default();
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text += &format!("{HEADING}\n{}\n", missing.join("\n"));
+    IgnoreChange {
+        file: Some(PlannedFile {
+            path,
+            text,
+            replaces,
+        }),
+        lines: vec![format!("{verb} .gitignore: {}", missing.join(" "))],
     }
 }
 
