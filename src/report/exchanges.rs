@@ -54,28 +54,10 @@ impl Exchanges {
                 exchange.asked = foreign.block(&request_text(request), ASKED);
             }
             Event::ModelAnswered {
-                agent_id,
-                place,
-                cost_usd,
-                duration_ms,
-                answer,
-                error,
-                ..
+                agent_id, place, ..
             } => {
-                let Some(exchange) = self.at(agent_id, *place) else {
-                    return;
-                };
-                exchange.cost_usd = *cost_usd;
-                exchange.duration_ms = Some(*duration_ms);
-                exchange.error = error
-                    .as_deref()
-                    .map(|error| foreign.block(error, TOOL_TEXT));
-                if let Some(answer) = answer {
-                    exchange.answered = Some(foreign.block(&answer_text(answer), ANSWERED));
-                    let tokens = |name: &str| answer["usage"][name].as_u64().unwrap_or_default();
-                    let input = ["input", "cache_write", "cache_read"].map(tokens);
-                    exchange.input_tokens = input.into_iter().fold(0, u64::saturating_add);
-                    exchange.output_tokens = tokens("output");
+                if let Some(exchange) = self.at(agent_id, *place) {
+                    add_answer(exchange, event, foreign);
                 }
             }
             Event::AnswerRefused {
@@ -184,6 +166,31 @@ impl Exchanges {
     /// The exchanges in the order of the log, and how many are beyond the bound.
     pub(super) fn finish(self) -> (Vec<ModelExchange>, u64) {
         (self.list, self.left_out)
+    }
+}
+
+/// Adds the answer, or the error that came instead.
+fn add_answer(exchange: &mut ModelExchange, event: &Event, foreign: &ForeignText<'_>) {
+    let Event::ModelAnswered {
+        cost_usd,
+        duration_ms,
+        answer,
+        error,
+        ..
+    } = event
+    else {
+        return;
+    };
+    exchange.cost_usd = *cost_usd;
+    exchange.duration_ms = Some(*duration_ms);
+    let error = error.as_deref();
+    exchange.error = error.map(|error| foreign.block(error, TOOL_TEXT));
+    if let Some(answer) = answer {
+        exchange.answered = Some(foreign.block(&answer_text(answer), ANSWERED));
+        let tokens = |name: &str| answer["usage"][name].as_u64().unwrap_or_default();
+        let input = ["input", "cache_write", "cache_read"].map(tokens);
+        exchange.input_tokens = input.into_iter().fold(0, u64::saturating_add);
+        exchange.output_tokens = tokens("output");
     }
 }
 

@@ -206,18 +206,12 @@ impl BuildView {
     /// Notes what is done in the phase.
     fn update_action(&mut self, event: &Event, now: Duration) {
         match event {
-            Event::ModelRequested { place, .. } => {
-                self.turn = (0 < place.turn).then_some(place.turn);
-                self.begin(
-                    LiveAction::Request(StreamProgress::begin(now, self.sees_streams)),
-                    now,
-                );
-            }
-            Event::ModelRetried { .. } => {
-                self.begin(
-                    LiveAction::Request(StreamProgress::begin(now, self.sees_streams)),
-                    now,
-                );
+            Event::ModelRequested { .. } | Event::ModelRetried { .. } => {
+                if let Event::ModelRequested { place, .. } = event {
+                    self.turn = (0 < place.turn).then_some(place.turn);
+                }
+                let progress = StreamProgress::begin(now, self.sees_streams);
+                self.begin(LiveAction::Request(progress), now);
             }
             Event::ErrorOccurred {
                 error_type,
