@@ -339,6 +339,33 @@ fn every_test_and_file_that_the_tables_name_exists() {
 }
 
 #[test]
+fn every_file_that_the_guides_name_exists() {
+    let names: BTreeSet<String> = ["src", "tests", "benches"]
+        .into_iter()
+        .flat_map(rust_files)
+        .chain([repository().join("build.rs")])
+        .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+        .collect();
+    let name = Regex::new(r"\b(\w+\.rs)\b").unwrap();
+    let path = Regex::new(r"`((?:src|tests|docs|benches)/[^`…*]*)`").unwrap();
+    for guide in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(repository().join(guide)).unwrap();
+        let captured = |pattern: &Regex| -> Vec<String> {
+            let found = pattern.captures_iter(&text);
+            found.map(|found| found[1].to_owned()).collect()
+        };
+        let mut missing = captured(&name);
+        missing.retain(|name| !names.contains(name));
+        let mut paths = captured(&path);
+        paths.retain(|path| !repository().join(path).exists());
+        assert!(
+            missing.is_empty() && paths.is_empty(),
+            "{guide}: {missing:?} {paths:?}"
+        );
+    }
+}
+
+#[test]
 fn on_other_systems_the_build_fails_with_one_message() {
     let text = fs::read_to_string(repository().join("src/lib.rs")).unwrap();
     assert!(text.contains("#[cfg(not(target_os = \"linux\"))]\ncompile_error!("));
