@@ -20,8 +20,7 @@ pub mod cancel {
 }
 
 pub mod cli {
-    pub use crate::cli::sandbox::{ExtraAccess, SandboxSite};
-    pub use crate::cli::workflow_sandbox::{WorkflowFolder, of_workflow};
+    pub use crate::cli::workflow_sandbox::WorkflowAccess;
 }
 
 pub mod conversation {

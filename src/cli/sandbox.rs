@@ -8,7 +8,7 @@ use crate::process::sandbox::plan::{PolicyPlan, sandbox_policy};
 use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
 /// Where the sandboxed programs work.
-pub struct SandboxSite<'a> {
+pub(super) struct SandboxSite<'a> {
     pub mode: SandboxMode,
     /// The root of a run, or the project directory of a server.
     pub root: &'a Path,
@@ -57,7 +57,7 @@ pub(super) fn originals(spec: &Spec) -> Vec<PathBuf> {
 }
 
 /// What the environments of a project may access beyond the default.
-pub struct ExtraAccess<'a> {
+pub(super) struct ExtraAccess<'a> {
     pub read: &'a [PathBuf],
     pub network: bool,
 }

@@ -6,84 +6,96 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cli::sandbox::{ExtraAccess, SandboxSite, git_settings};
+use crate::cli::sandbox::git_settings;
 use crate::environments::editor::FrozenPaths;
+use crate::process::check_env::CallerEnv;
 use crate::process::sandbox::plan::{PolicyPlan, sandbox_policy};
 use crate::process::sandbox::policy::PathAccess;
-use crate::process::sandbox::{ResourceLimits, SandboxPolicy};
+use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 use crate::state::store::{is_own_entry, real_path};
 use crate::workspace::hidden::HiddenPaths;
 
 /// The root's folder of ad-hoc environments.
 const ENVIRONMENTS: &str = "env";
 
-/// What a workflow works on.
-pub struct WorkflowFolder<'a> {
+/// What the programs and the editor of a workflow may access. All paths are absolute.
+pub struct WorkflowAccess {
+    pub root: PathBuf,
     /// `workspace/`, or the directory that the user names.
-    pub folder: &'a Path,
-    /// The state files, absolute.
-    pub hide_files: &'a [PathBuf],
-    /// Writable directories beside the folder: for a script's input and output, and the compiler cache.
-    pub extra_write: &'a [PathBuf],
+    pub folder: PathBuf,
+    /// The state files.
+    pub states: Vec<PathBuf>,
+    /// What `--read` names.
+    pub read: Vec<PathBuf>,
+    pub network: bool,
+    pub base: CallerEnv,
+    /// All compiler caches.
+    pub caches: Option<PathBuf>,
+    /// Writable directories beside the folder, such as the compiler cache of the programs.
+    pub extra_write: Vec<PathBuf>,
 }
 
-/// The policy of a workflow's scripts and environments.
-///
-/// The state, the logs and the lock of the root are never visible. State files are not visible unless `--read` names
-/// their directory, and cannot be changed in any case. Of a root that is not in the folder only `env/` is visible. Hooks
-/// and configuration of git are read-only.
-///
-/// The files to be hidden have to exist when a program starts, and must not be replaced by other files while it runs; see
-/// `Root::keep_spare`.
-pub fn of_workflow(
-    access: &ExtraAccess<'_>,
-    site: &SandboxSite<'_>,
-    work: &WorkflowFolder<'_>,
-) -> SandboxPolicy {
-    let (root, folder) = (real_path(site.root), real_path(work.folder));
-    let is_root_inside = root.starts_with(&folder);
-    let (opened, hidden) = StateEntry::split(work.hide_files, access.read);
-    let mut policy = sandbox_policy(&PolicyPlan {
-        mode: site.mode,
-        workspace: &folder,
-        root: (!is_root_inside).then_some(&root),
-        base: site.base,
-        read: &readable(access.read, &root),
-        originals: &originals(site, &root, &hidden),
-        freeze: &git_settings(&folder),
-        private: site.private,
-        devices: &[],
-        network: access.network,
-        limits: ResourceLimits::default(),
-    });
-    policy
-        .write
-        .extend(work.extra_write.iter().map(|path| real_path(path)));
-    guard(&mut policy, &opened, &hidden);
-    policy
-}
+impl WorkflowAccess {
+    /// The policy of a workflow's scripts and environments.
+    ///
+    /// The state, the logs and the lock of the root are never visible. State files are not visible unless `--read`
+    /// names their directory, and cannot be changed in any case. Of a root that is not in the folder only `env/` is
+    /// visible. Hooks and configuration of git are read-only.
+    ///
+    /// The files to be hidden have to exist when a program starts, and must not be replaced by other files while it
+    /// runs; see `Root::keep_spare`.
+    pub fn policy(&self, mode: SandboxMode) -> SandboxPolicy {
+        let (root, folder) = (real_path(&self.root), real_path(&self.folder));
+        let is_root_inside = root.starts_with(&folder);
+        let (opened, hidden) = StateEntry::split(&self.states, &self.read);
+        let mut policy = sandbox_policy(&PolicyPlan {
+            mode,
+            workspace: &folder,
+            root: (!is_root_inside).then_some(&root),
+            base: &self.base,
+            read: &readable(&self.read, &root),
+            originals: &self.originals(&root, &hidden),
+            freeze: &git_settings(&folder),
+            private: None,
+            devices: &[],
+            network: self.network,
+            limits: ResourceLimits::default(),
+        });
+        let extra_write = self.extra_write.iter();
+        policy.write.extend(extra_write.map(|path| real_path(path)));
+        guard(&mut policy, &opened, &hidden);
+        policy
+    }
 
-/// What the editor must not show or change. It runs in this process, where no sandbox holds. `dir` is the directory that
-/// it works in: the folder, or one in it.
-pub(super) fn editor_paths(
-    access: &ExtraAccess<'_>,
-    root: &Path,
-    work: &WorkflowFolder<'_>,
-    dir: &Path,
-) -> FrozenPaths {
-    let dir = real_path(dir);
-    let inside = |path: &Path| path.strip_prefix(&dir).ok().map(Path::to_owned);
-    let (opened, hidden) = StateEntry::split(work.hide_files, access.read);
-    let git = git_settings(&real_path(work.folder));
-    let frozen = opened.iter().flat_map(StateEntry::paths).chain(git);
-    let hidden = hidden.iter().flat_map(StateEntry::paths);
-    FrozenPaths {
-        paths: frozen.filter_map(|path| inside(&path)).collect(),
-        hidden: HiddenPaths {
-            paths: hidden.filter_map(|path| inside(&path)).collect(),
-            root: inside(&real_path(root)),
-        },
-        ..FrozenPaths::default()
+    /// What the editor must not show or change. It runs in this process, where no sandbox holds. `dir` is the directory
+    /// that it works in: the folder, or one in it.
+    pub(super) fn editor_paths(&self, dir: &Path) -> FrozenPaths {
+        let dir = real_path(dir);
+        let inside = |path: &Path| path.strip_prefix(&dir).ok().map(Path::to_owned);
+        let (opened, hidden) = StateEntry::split(&self.states, &self.read);
+        let git = git_settings(&real_path(&self.folder));
+        let frozen = opened.iter().flat_map(StateEntry::paths).chain(git);
+        let hidden = hidden.iter().flat_map(StateEntry::paths);
+        FrozenPaths {
+            paths: frozen.filter_map(|path| inside(&path)).collect(),
+            hidden: HiddenPaths {
+                paths: hidden.filter_map(|path| inside(&path)).collect(),
+                root: inside(&real_path(&self.root)),
+            },
+            ..FrozenPaths::default()
+        }
+    }
+
+    /// What stays hidden wherever it is.
+    fn originals(&self, root: &Path, hidden: &[StateEntry]) -> Vec<PathBuf> {
+        let names = fs::read_dir(root).into_iter().flatten().flatten();
+        let own = names
+            .map(|entry| entry.file_name())
+            .filter(|name| is_own_entry(name));
+        own.map(|name| root.join(name))
+            .chain(hidden.iter().map(|entry| entry.real.clone()))
+            .chain(self.caches.clone())
+            .collect()
     }
 }
 
@@ -144,18 +156,6 @@ fn readable(read: &[PathBuf], root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What stays hidden wherever it is.
-fn originals(site: &SandboxSite<'_>, root: &Path, hidden: &[StateEntry]) -> Vec<PathBuf> {
-    let names = fs::read_dir(root).into_iter().flatten().flatten();
-    let own = names
-        .map(|entry| entry.file_name())
-        .filter(|name| is_own_entry(name));
-    own.map(|name| root.join(name))
-        .chain(hidden.iter().map(|entry| entry.real.clone()))
-        .chain(site.caches.map(Path::to_owned))
-        .collect()
-}
-
 /// Makes opened state files read-only in the folder, and keeps state files that are links from being replaced.
 fn guard(policy: &mut SandboxPolicy, opened: &[StateEntry], hidden: &[StateEntry]) {
     let is_writable = |policy: &SandboxPolicy, path: &Path| policy.reach(path) == PathAccess::Write;
@@ -182,8 +182,8 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::{WorkflowFolder, editor_paths};
-    use crate::cli::sandbox::ExtraAccess;
+    use super::WorkflowAccess;
+    use crate::process::check_env::CallerEnv;
 
     /// A root with a workflow in it; returns what is frozen and hidden in `dir`, and the root as seen from there.
     fn paths_of_editor(dir: &str, read: &[&str]) -> (Vec<String>, Vec<String>, Option<PathBuf>) {
@@ -201,18 +201,17 @@ mod tests {
         symlink("START.md", at("root/flow/LINK.md")).unwrap();
         // The same directory by another path.
         symlink("root", at("link")).unwrap();
-        let states = ["link/flow/START.md", "link/flow/LINK.md"].map(at);
-        let read: Vec<PathBuf> = read.iter().map(|name| at(name)).collect();
-        let work = WorkflowFolder {
-            folder: &at("root"),
-            hide_files: &states,
-            extra_write: &[],
-        };
-        let access = ExtraAccess {
-            read: &read,
+        let access = WorkflowAccess {
+            root: at("link"),
+            folder: at("root"),
+            states: ["link/flow/START.md", "link/flow/LINK.md"].map(at).into(),
+            read: read.iter().map(|name| at(name)).collect(),
             network: false,
+            base: CallerEnv::new(std::iter::empty()),
+            caches: None,
+            extra_write: Vec::new(),
         };
-        let found = editor_paths(&access, &at("link"), &work, &at(dir));
+        let found = access.editor_paths(&at(dir));
         let texts = |paths: &mut dyn Iterator<Item = &PathBuf>| {
             paths.map(|path| path.display().to_string()).collect()
         };

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use orchestrator::internals::cancel::CancelToken;
-use orchestrator::internals::cli::{ExtraAccess, SandboxSite, WorkflowFolder, of_workflow};
+use orchestrator::internals::cli::WorkflowAccess;
 use orchestrator::internals::process::sandbox::{SandboxMode, SandboxPolicy};
 use orchestrator::internals::process::{
     self, CallerEnv, ChildProcess, JobChannels, JobEnd, Launcher, OutputWatch, StopMode,
@@ -85,25 +85,22 @@ impl Site {
             .chain(&["root/flow/LINK.md"])
             .map(|name| self.at(name))
             .collect();
-        let read: Vec<PathBuf> = read.iter().map(|name| self.at(name)).collect();
-        let private = self.at("private");
-        let site = SandboxSite {
-            mode: self.mode,
-            root: &self.at("root"),
-            base: &CallerEnv::new(std::env::vars_os()),
-            private: (self.mode == SandboxMode::Reduced).then_some(private.as_path()),
-            caches: None,
-        };
-        let work = WorkflowFolder {
-            folder: &self.at(folder),
-            hide_files: &states,
-            extra_write: &[self.at("exchange")],
-        };
-        let access = ExtraAccess {
-            read: &read,
+        let access = WorkflowAccess {
+            root: self.at("root"),
+            folder: self.at(folder),
+            states,
+            read: read.iter().map(|name| self.at(name)).collect(),
             network: false,
+            base: CallerEnv::new(std::env::vars_os()),
+            caches: None,
+            extra_write: vec![self.at("exchange")],
         };
-        of_workflow(&access, &site, &work)
+        let mut policy = access.policy(self.mode);
+        if self.mode == SandboxMode::Reduced {
+            (policy.tmp, policy.home) = (self.at("private/tmp"), self.at("private/home"));
+            policy.private = Some(self.at("private"));
+        }
+        policy
     }
 
     /// Runs a script in the folder; returns what it printed. `$TOP` is the directory of everything.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -10,13 +9,12 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::cancel::CancelToken;
 use crate::cli::env::{CliEnv, adopt_orphans, own_launcher};
 use crate::cli::run_config::secrets;
-use crate::cli::sandbox::{self, ExtraAccess, SandboxSite};
+use crate::cli::sandbox;
 use crate::cli::workflow::config::WorkflowConfig;
 use crate::cli::workflow::settings::RunSettings;
-use crate::cli::workflow_sandbox::{WorkflowFolder, editor_paths, of_workflow};
+use crate::cli::workflow_sandbox::WorkflowAccess;
 use crate::conversation::event_log::{EventLog, OpenedLog, Projection};
 use crate::conversation::log_state::LogState;
-use crate::environments::editor::FrozenPaths;
 use crate::error::{Error, Result};
 use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT};
@@ -24,9 +22,7 @@ use crate::llm::provider::{ConnectSettings, connect};
 use crate::observers::console::Console;
 use crate::observers::debug::DebugFiles;
 use crate::process::cache::CacheOwner;
-use crate::process::check_env::CallerEnv;
 use crate::process::sandbox::probe::ProbeResult;
-use crate::process::sandbox::{SandboxMode, SandboxPolicy};
 use crate::state::journal::{Journal, JournalRepair};
 use crate::state::reason::Reason;
 use crate::state::store::{Root, real_path};
@@ -203,7 +199,7 @@ fn workflow_env(config: &WorkflowConfig, settings: &RunSettings, root: &Root) ->
     let cache = caches
         .as_ref()
         .map(|caches| caches.folder(CacheOwner::Environments));
-    let access = Arc::new(ProgramAccess {
+    let access = Arc::new(WorkflowAccess {
         root: root.real_path(),
         folder: settings.folder.clone(),
         states: config
@@ -215,7 +211,7 @@ fn workflow_env(config: &WorkflowConfig, settings: &RunSettings, root: &Root) ->
         network: config.network,
         base: host.caller.clone(),
         caches: caches.as_ref().map(|caches| caches.base().to_owned()),
-        cache: cache.clone(),
+        extra_write: cache.iter().cloned().collect(),
     });
     let editor = access.clone();
     let mode = settings.sandbox.as_ref().map(|found| found.mode);
@@ -236,53 +232,6 @@ fn workflow_env(config: &WorkflowConfig, settings: &RunSettings, root: &Root) ->
         network: config.network,
         kept_variables: config.kept_variables.clone(),
         secrets: settings.secrets.clone(),
-    }
-}
-
-/// What the programs and the editor of a run may access.
-struct ProgramAccess {
-    root: PathBuf,
-    folder: PathBuf,
-    /// The state files, absolute.
-    states: Vec<PathBuf>,
-    /// `--read`, absolute.
-    read: Vec<PathBuf>,
-    network: bool,
-    base: CallerEnv,
-    /// All compiler caches, and the one of this run's programs.
-    caches: Option<PathBuf>,
-    cache: Option<PathBuf>,
-}
-
-impl ProgramAccess {
-    fn policy(&self, mode: SandboxMode) -> SandboxPolicy {
-        let site = SandboxSite {
-            mode,
-            root: &self.root,
-            base: &self.base,
-            private: None,
-            caches: self.caches.as_deref(),
-        };
-        of_workflow(&self.extra(), &site, &self.work())
-    }
-
-    fn editor_paths(&self, directory: &Path) -> FrozenPaths {
-        editor_paths(&self.extra(), &self.root, &self.work(), directory)
-    }
-
-    fn extra(&self) -> ExtraAccess<'_> {
-        ExtraAccess {
-            read: &self.read,
-            network: self.network,
-        }
-    }
-
-    fn work(&self) -> WorkflowFolder<'_> {
-        WorkflowFolder {
-            folder: &self.folder,
-            hide_files: &self.states,
-            extra_write: self.cache.as_slice(),
-        }
     }
 }
 
