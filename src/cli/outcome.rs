@@ -15,6 +15,7 @@ use crate::state::reason::Reason;
 use crate::state::run::{RunState, UsageTotals};
 use crate::state::workflow::{WorkflowPhase, WorkflowState};
 use crate::text::invisible::{escaped, printable};
+use crate::text::shorten::first_names;
 use crate::text::terminal::rendered;
 
 /// How many changed files a message names.
@@ -226,14 +227,8 @@ impl RunOutcome {
         if changes.is_empty() {
             return self;
         }
-        let shown = changes.iter().take(SHOWN_CHANGES);
-        let mut files = shown
-            .map(|name| escaped(name))
-            .collect::<Vec<_>>()
-            .join(", ");
-        if changes.len() > SHOWN_CHANGES {
-            files += &format!(" and {} more", changes.len() - SHOWN_CHANGES);
-        }
+        let files: Vec<String> = changes.iter().map(|name| escaped(name)).collect();
+        let files = first_names(&files, SHOWN_CHANGES);
         let reason = Reason::WorkspaceChanged;
         RunOutcome {
             outcome: OutcomeWord::Failed,

@@ -30,6 +30,16 @@ pub(crate) fn cut_inside(text: &str, limit: usize) -> String {
     format!("{head}...{}", &text[before_tail.len()..])
 }
 
+/// The first `limit` names, and how many more there are: `a, b and 3 more`.
+pub(crate) fn first_names(names: &[impl AsRef<str>], limit: usize) -> String {
+    let shown: Vec<&str> = names.iter().take(limit).map(AsRef::as_ref).collect();
+    let shown = shown.join(", ");
+    match names.len().saturating_sub(limit) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// The first `limit` bytes, followed by `mark` where some are missing.
 pub(crate) fn cut_bytes(text: &str, limit: usize, mark: &str) -> String {
     marked(text, first_bytes(text, limit), mark)

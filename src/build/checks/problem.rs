@@ -8,6 +8,7 @@ use std::time::Duration;
 use signal_hook::low_level::signal_name;
 
 use super::runner::Runner;
+use crate::text::shorten::first_names;
 
 /// How many protected files a problem names.
 const SHOWN_FILES: usize = 10;
@@ -77,7 +78,7 @@ pub enum EvidenceProblem {
     #[error("{executed} tests were executed, and {earlier} in an earlier round")]
     LostTests { executed: u32, earlier: u32 },
     /// Tests that an earlier round executed.
-    #[error("tests of an earlier round are skipped now: {}", first_of(.0, SHOWN_TESTS))]
+    #[error("tests of an earlier round are skipped now: {}", first_names(.0, SHOWN_TESTS))]
     NewlySkipped(Vec<String>),
     #[error("it emptied the workspace")]
     WorkspaceEmptied,
@@ -122,7 +123,7 @@ fn protected_changed(files: &[String]) -> String {
     }
     format!(
         "protected files changed while it ran: {}",
-        first_of(files, SHOWN_FILES)
+        first_names(files, SHOWN_FILES)
     )
 }
 
@@ -143,13 +144,6 @@ fn no_summary(runner: Runner, target: &str) -> String {
 
 fn in_parentheses(text: Option<&str>) -> String {
     text.map_or(String::new(), |text| format!(" ({text})"))
-}
-
-fn first_of(names: &[String], limit: usize) -> String {
-    match names.len().checked_sub(limit) {
-        None | Some(0) => names.join(", "),
-        Some(more) => format!("{} and {more} more", names[..limit].join(", ")),
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::conversation::tools::DEFAULT_TIMEOUT;
 use crate::error::Result;
 use crate::llm::ToolOffer;
 use crate::state::phase::Phase;
+use crate::text::shorten::first_names;
 use crate::workspace::generated::{is_generated, is_tool_folder};
 use crate::workspace::{EntryKind, WalkStep};
 
@@ -63,17 +64,11 @@ fn protected(context: &Context) -> String {
         .iter()
         .map(|input| input.to.as_str())
         .collect();
-    let more = names.len().saturating_sub(MOST_PROTECTED);
-    match names.len() {
-        0 => "the system and the toolchains.".into(),
-        _ => format!(
-            "the system, the toolchains, and these protected files, which are restored if they change: {}{}.",
-            names[..names.len() - more].join(", "),
-            if more > 0 {
-                format!(" and {more} more")
-            } else {
-                String::new()
-            }
+    match names.is_empty() {
+        true => "the system and the toolchains.".into(),
+        false => format!(
+            "the system, the toolchains, and these protected files, which are restored if they change: {}.",
+            first_names(&names, MOST_PROTECTED)
         ),
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::build::spec::{CheckSpec, Spec, UserPrompts, VARIABLES};
 use crate::llm::{ContentBlock, Message, Role};
+use crate::text::shorten::first_names;
 
 const SYSTEM: &str = include_str!("prompts/system.md");
 const GENERATE: &str = include_str!("prompts/generate.md");
@@ -244,23 +245,15 @@ fn ending(opening: &OpeningMessage) -> String {
     }
     text += "\n# Your answer\n\n";
     if !opening.read_only.is_empty() {
-        let names = first_names(opening.read_only.iter().map(String::as_str));
+        let names = opening.read_only.iter();
+        let names: Vec<String> = names.map(|name| name.escape_debug().to_string()).collect();
+        let names = first_names(&names, NAMED_READ_ONLY);
         text += &format!(
             "The read-only files ({names}) are in place already: do not write or delete them.\n"
         );
     }
     text += "Files that are not shown above must not be rewritten: their content would be lost.\n";
     text + REMINDER.trim_end()
-}
-
-fn first_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.map(|name| name.escape_debug().to_string()).collect();
-    let more = names.len().saturating_sub(NAMED_READ_ONLY);
-    let mut text = names[..names.len() - more].join(", ");
-    if more > 0 {
-        text += &format!(" and {more} more");
-    }
-    text
 }
 
 /// Shows read-only files in a form that is not the form of an answer.

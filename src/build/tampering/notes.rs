@@ -9,6 +9,7 @@ use crate::build::tampering::manifests::{self, ManifestKind, TestSettings};
 use crate::build::tampering::python;
 use crate::build::tampering::rules::TamperingRules;
 use crate::error::Result;
+use crate::text::shorten::first_names;
 use crate::workspace::generated::is_tool_folder;
 use crate::workspace::{EntryKind, ReadOutcome, RecordedWalk, WalkStep, Workspace, WorkspaceEntry};
 
@@ -85,7 +86,7 @@ impl TamperingRules {
             notes.push(format!(
                 "{} can steer the checks: new or changed programs: {}",
                 shown(&folder),
-                listed(&names)
+                first_names(&names, MAX_NAMES)
             ));
         }
         let more = notes.len().saturating_sub(MAX_FILES);
@@ -204,7 +205,7 @@ impl TamperingRules {
             Some(fields) if fields.is_empty() => None,
             Some(fields) => Some(format!(
                 "can steer the checks: {how} in {}",
-                listed(&fields)
+                first_names(&fields, MAX_NAMES)
             )),
             None => Some(format!("can steer the checks: {how}")),
         }
@@ -219,14 +220,6 @@ fn is_entered(folder: &WorkspaceEntry) -> bool {
         return name == ".bin";
     }
     name == NODE_MODULES || !is_tool_folder(name)
-}
-
-fn listed(names: &[String]) -> String {
-    let shown = names[..names.len().min(MAX_NAMES)].join(", ");
-    match names.len().saturating_sub(MAX_NAMES) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }
 
 fn shown(path: &Path) -> String {
