@@ -156,7 +156,9 @@ fn build_rows(run: &KnownRun, state: Option<&RunState>) -> Vec<Row> {
     rows.extend(phase.map(|phase| ("state", phase.name().to_owned())));
     let attempt = state.map(RunState::attempt).or(facts.attempt);
     rows.extend(attempt.map(|(number, of)| ("attempt", format!("{number} of {of}"))));
-    rows.extend(tests(facts.checks()).map(|tests| ("tests", tests)));
+    let tests = facts.checks().iter();
+    let tests = TestTotals::sum(tests.filter_map(|check| check.tests.as_ref()));
+    rows.extend(tests.map(|tests| ("tests", tests.to_string())));
     rows.extend(usage_rows(run));
     rows.push(("begun", run.started_at().to_owned()));
     let updated = state.map(|state| state.updated_at.clone());
@@ -217,24 +219,6 @@ fn error_of(run: &KnownRun, state: Option<&RunState>) -> Option<String> {
     }
 }
 
-/// The counts of all checks of a round together.
-fn tests(checks: &[CheckResult]) -> Option<String> {
-    let counted: Vec<&TestTotals> = checks
-        .iter()
-        .filter_map(|check| check.tests.as_ref())
-        .collect();
-    let sum = |count: fn(&TestTotals) -> u32| counted.iter().map(|tests| count(tests)).sum::<u32>();
-    (!counted.is_empty()).then(|| {
-        format!(
-            "{} executed, {} passed, {} failed, {} skipped",
-            sum(|tests| tests.executed),
-            sum(|tests| tests.passed),
-            sum(|tests| tests.failed),
-            sum(|tests| tests.skipped)
-        )
-    })
-}
-
 /// The command that goes on, of the run that `state.json` is of.
 pub(super) fn next_command(run: &KnownRun, env: &CliEnv) -> Option<String> {
     if !run.is_current || matches!(run.status, RunStatus::Running(_)) {
@@ -278,17 +262,9 @@ fn check(result: &CheckResult) -> String {
     if result.flaky {
         text += " (flaky)";
     }
-    if let Some(TestTotals {
-        executed,
-        passed,
-        failed,
-        skipped,
-        failed_names,
-    }) = &result.tests
-    {
-        text += &format!(
-            "; tests: {executed} executed, {passed} passed, {failed} failed, {skipped} skipped"
-        );
+    if let Some(tests) = &result.tests {
+        text += &format!("; tests: {tests}");
+        let failed_names = &tests.failed_names;
         for name in failed_names.iter().take(SHOWN_LINES) {
             text += &format!("\n  failed: {name}");
         }

@@ -130,6 +130,38 @@ pub struct TestTotals {
     pub failed_names: Vec<String>,
 }
 
+impl TestTotals {
+    /// The counts of several checks together; `None` if no check has any.
+    pub(crate) fn sum<'a>(all: impl Iterator<Item = &'a TestTotals>) -> Option<TestTotals> {
+        let mut sum: Option<TestTotals> = None;
+        for tests in all {
+            let sum = sum.get_or_insert_default();
+            sum.executed = sum.executed.saturating_add(tests.executed);
+            sum.passed = sum.passed.saturating_add(tests.passed);
+            sum.failed = sum.failed.saturating_add(tests.failed);
+            sum.skipped = sum.skipped.saturating_add(tests.skipped);
+            sum.failed_names.extend(tests.failed_names.iter().cloned());
+        }
+        sum
+    }
+}
+
+impl fmt::Display for TestTotals {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TestTotals {
+            executed,
+            passed,
+            failed,
+            skipped,
+            ..
+        } = self;
+        write!(
+            out,
+            "{executed} executed, {passed} passed, {failed} failed, {skipped} skipped"
+        )
+    }
+}
+
 /// Logs of earlier versions have only the number of executed tests.
 fn tests_of_any_version<'de, D: Deserializer<'de>>(
     from: D,

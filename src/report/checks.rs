@@ -100,14 +100,5 @@ pub(super) fn check_of(event: &Event, foreign: &ForeignText<'_>) -> Option<Repor
 
 /// The counts of all checks together.
 pub(super) fn sum_of(checks: &[ReportCheck]) -> Option<TestTotals> {
-    let mut sum: Option<TestTotals> = None;
-    for tests in checks.iter().filter_map(|check| check.tests.as_ref()) {
-        let sum = sum.get_or_insert_default();
-        sum.executed = sum.executed.saturating_add(tests.executed);
-        sum.passed = sum.passed.saturating_add(tests.passed);
-        sum.failed = sum.failed.saturating_add(tests.failed);
-        sum.skipped = sum.skipped.saturating_add(tests.skipped);
-        sum.failed_names.extend(tests.failed_names.iter().cloned());
-    }
-    sum
+    TestTotals::sum(checks.iter().filter_map(|check| check.tests.as_ref()))
 }
