@@ -1,7 +1,6 @@
 //! `man`: the manual pages, made from the command line itself. They have no date, so that equal programs make equal pages.
 
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
 use std::path::Path;
 
 use clap::Command;
@@ -9,9 +8,8 @@ use clap_mangen::Man;
 
 use crate::cli::arguments::ManArguments;
 use crate::cli::command::command;
+use crate::cli::report::write_whole;
 use crate::error::{Error, Result};
-
-const PAGE_MODE: u32 = 0o644;
 
 /// The string for an apostrophe in the text of clap.
 const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
@@ -42,19 +40,9 @@ fn write_pages(program: &Command, dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(|error| Error::io("create", dir, error))?;
     let (name, text) = page(program)?;
     let path = dir.join(name);
-    write_page(dir, &path, &text).map_err(|error| Error::io("write", &path, error))?;
+    write_whole(&path, &text).map_err(|error| Error::io("write", &path, error))?;
     let mut below = program.get_subcommands();
     below.try_for_each(|command| write_pages(command, dir))
-}
-
-/// Replaces the file whole.
-fn write_page(dir: &Path, path: &Path, text: &str) -> io::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(dir)?;
-    file.write_all(text.as_bytes())?;
-    let mode = std::fs::Permissions::from_mode(PAGE_MODE);
-    file.as_file().set_permissions(mode)?;
-    file.persist(path)?;
-    Ok(())
 }
 
 /// The file name of a page, and its text.

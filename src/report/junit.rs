@@ -144,37 +144,32 @@ fn add_check_itself(suite: &mut SuiteXml, check: &ReportCheck) {
 }
 
 fn agent_suite(agent: &ReportAgent) -> SuiteXml {
-    let is_failed = agent.status != "ended";
-    let mut suite = SuiteXml {
-        name: agent.agent_id.clone(),
-        tests: 1,
-        errors: u32::from(is_failed),
-        ..SuiteXml::default()
-    };
-    let result = match is_failed {
-        true => problem("error", agent.status, &agent.result),
-        false => String::new(),
-    };
-    suite.add(&agent.agent_id, &agent.agent_id, (0, &result));
-    suite
+    let problem = (agent.status != "ended").then_some((agent.status, agent.result.as_str()));
+    single_suite(&agent.agent_id, (&agent.agent_id, 0), problem)
 }
 
 /// The run itself, where no check has ended.
 fn run_suite(report: &RunReport) -> SuiteXml {
     let word = report.outcome.word();
-    let is_failed = word != "SUCCESS";
+    let problem = (word != "SUCCESS").then_some((word, report.message.as_str()));
+    single_suite("run", (&report.spec_file, report.duration_ms), problem)
+}
+
+/// A suite with one test case of its own name; `found` is what is wrong with it, as a word and a text.
+fn single_suite(
+    class: &str,
+    (name, duration_ms): (&str, u64),
+    found: Option<(&str, &str)>,
+) -> SuiteXml {
     let mut suite = SuiteXml {
-        name: report.spec_file.clone(),
+        name: name.to_owned(),
         tests: 1,
-        errors: u32::from(is_failed),
-        duration_ms: report.duration_ms,
+        errors: u32::from(found.is_some()),
+        duration_ms,
         ..SuiteXml::default()
     };
-    let result = match is_failed {
-        true => problem("error", word, &report.message),
-        false => String::new(),
-    };
-    suite.add("run", &report.spec_file, (report.duration_ms, &result));
+    let result = found.map(|(word, text)| problem("error", word, text));
+    suite.add(class, name, (duration_ms, &result.unwrap_or_default()));
     suite
 }
 
