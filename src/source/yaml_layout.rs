@@ -95,7 +95,7 @@ impl SyntaxCause<'_> {
             };
             let end = start + sign.len_utf8() + if is_bullet { 0 } else { key.len() };
             let help = format!("write `- {}`", brief(item.trim()));
-            Some(plain(Diagnostic::new(start..end, message), help))
+            Some(plain(start..end, message, help))
         })
     }
 
@@ -153,10 +153,7 @@ impl SyntaxCause<'_> {
             }
             _ => "write `key: value`, or indent it as part of the text above".to_owned(),
         };
-        Some(plain(
-            Diagnostic::new(start..start + content.len(), message),
-            help,
-        ))
+        Some(plain(start..start + content.len(), message, help))
     }
 
     /// The text of the key above, which is not indented.
@@ -182,7 +179,7 @@ impl SyntaxCause<'_> {
             brief(content)
         );
         let span = self.line.start + indent..self.line.end;
-        Some(plain(Diagnostic::new(span, message), help))
+        Some(plain(span, message, help))
     }
 
     /// A line that is indented less than the block of text above, to which it seems to belong.
@@ -219,7 +216,8 @@ impl SyntaxCause<'_> {
             brief(content)
         );
         Some(plain(
-            Diagnostic::new(self.line.start + indent..self.line.end, message),
+            self.line.start + indent..self.line.end,
+            message,
             help,
         ))
     }
@@ -234,11 +232,8 @@ impl SyntaxCause<'_> {
             .filter(|_| self.is_among_fields(indent))
         {
             let span = self.line.start + indent..self.line.end;
-            let diagnostic = Diagnostic::new(span, "a list item among fields");
-            return Some(plain(
-                diagnostic,
-                format!("without the dash: `{}{}`", " ".repeat(indent), brief(item)),
-            ));
+            let help = format!("without the dash: `{}{}`", " ".repeat(indent), brief(item));
+            return Some(plain(span, "a list item among fields", help));
         }
         if let Some(mistake) = self.below_block(content).filter(|_| self.is_below_block()) {
             return Some(mistake);
@@ -264,12 +259,12 @@ impl SyntaxCause<'_> {
             ),
         };
         let written = format!("{}{}", " ".repeat(column), brief(content));
-        let diagnostic = Diagnostic::new(self.line.start + indent..self.line.end, message);
+        let span = self.line.start + indent..self.line.end;
         let help = match column {
             0 => format!("begin the line with `{written}`"),
             _ => format!("indent it by {column} {}: `{written}`", spaces(column)),
         };
-        Some(plain(diagnostic, help))
+        Some(plain(span, message, help))
     }
 
     /// The first line of the text, if it is indented and this one is not.
@@ -287,7 +282,7 @@ impl SyntaxCause<'_> {
         );
         let span = first.start..first.start + first.indent();
         let help = format!("begin the line with `{}`", brief(first.text.trim()));
-        Some(plain(Diagnostic::new(span, message), help))
+        Some(plain(span, message, help))
     }
 
     fn is_below_block(&self) -> bool {

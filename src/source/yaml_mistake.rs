@@ -37,11 +37,8 @@ pub(super) fn explain(text: &str, at: usize, parser_message: String) -> SyntaxMi
         marks: open_marks(text, at),
     };
     cause.find().unwrap_or_else(|| {
-        let diagnostic = Diagnostic::new(at..cause.line.end.max(at), parser_message);
-        plain(
-            diagnostic,
-            "quote text that has special characters: `key: \"…\"`",
-        )
+        let help = "quote text that has special characters: `key: \"…\"`";
+        plain(at..cause.line.end.max(at), parser_message, help)
     })
 }
 
@@ -53,9 +50,14 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-pub(super) fn plain(diagnostic: Diagnostic, help: impl Into<String>) -> SyntaxMistake {
+/// A mistake after which nothing can be read on.
+pub(super) fn plain(
+    span: Range<usize>,
+    message: impl Into<String>,
+    help: impl Into<String>,
+) -> SyntaxMistake {
     SyntaxMistake {
-        diagnostic: diagnostic.with_help(help),
+        diagnostic: Diagnostic::new(span, message).with_help(help),
         repair: None,
     }
 }
@@ -150,14 +152,11 @@ impl<'a> SyntaxCause<'a> {
         let is_refused = |c: char| (c.is_control() && c != '\t') || c == '\u{feff}';
         let (offset, found) = rest.char_indices().find(|(_, c)| is_refused(*c))?;
         let at = self.at + offset;
-        let diagnostic = Diagnostic::new(
-            at..at + found.len_utf8(),
-            format!("the invisible character U+{:04X}", u32::from(found)),
-        );
-        let spelled = format!("\"\\u{:04X}\"", u32::from(found));
+        let code = u32::from(found);
         Some(plain(
-            diagnostic,
-            format!("remove it, or write {spelled} in double quotes"),
+            at..at + found.len_utf8(),
+            format!("the invisible character U+{code:04X}"),
+            format!("remove it, or write \"\\u{code:04X}\" in double quotes"),
         ))
     }
 
@@ -165,11 +164,9 @@ impl<'a> SyntaxCause<'a> {
     fn unspaced_comment(&self) -> Option<SyntaxMistake> {
         let comment = self.text[self.at..self.line.end.max(self.at)].strip_prefix('#')?;
         let is_behind = self.text[..self.at].ends_with(|c: char| !c.is_whitespace());
-        let diagnostic = Diagnostic::new(
-            self.at..self.line.end,
-            "there is no blank before this comment",
-        );
-        is_behind.then(|| plain(diagnostic, format!("write ` #{}`", brief(comment))))
+        let message = "there is no blank before this comment";
+        let help = format!("write ` #{}`", brief(comment));
+        is_behind.then(|| plain(self.at..self.line.end, message, help))
     }
 
     fn open_quote(&self) -> Option<SyntaxMistake> {
@@ -193,7 +190,8 @@ impl<'a> SyntaxCause<'a> {
         };
         let written = brief(inner.trim_end());
         Some(plain(
-            Diagnostic::new(open..line.end, message),
+            open..line.end,
+            message,
             format!("close it: `{quote}{written}{quote}`"),
         ))
     }
@@ -216,7 +214,7 @@ impl<'a> SyntaxCause<'a> {
             "write `\\{}`, or put the text in single quotes",
             &self.text[at..end]
         );
-        Some(plain(Diagnostic::new(at..end, message), help))
+        Some(plain(at..end, message, help))
     }
 
     fn text_after_quote(&self) -> Option<SyntaxMistake> {
@@ -246,11 +244,9 @@ impl<'a> SyntaxCause<'a> {
         let is_opening = matches!(first, Some('[' | '{'));
         if self.marks.brackets.is_empty() && matches!(first, Some(']' | '}')) {
             let bracket = &self.text[self.at..=self.at];
-            let diagnostic = Diagnostic::new(
-                self.at..self.at + 1,
-                format!("nothing was opened for this `{bracket}`"),
-            );
-            return Some(plain(diagnostic, "remove it, or put the text in quotes"));
+            let message = format!("nothing was opened for this `{bracket}`");
+            let help = "remove it, or put the text in quotes";
+            return Some(plain(self.at..self.at + 1, message, help));
         }
         let all = open_marks(self.text, self.text.len());
         let wrong = all
@@ -265,7 +261,8 @@ impl<'a> SyntaxCause<'a> {
                 self.number(open)
             );
             return Some(plain(
-                Diagnostic::new(close..close + 1, message),
+                close..close + 1,
+                message,
                 format!("write `{expected}`"),
             ));
         }
@@ -281,7 +278,8 @@ impl<'a> SyntaxCause<'a> {
         );
         let written = brief(self.text[open..line.end].trim_end_matches(','));
         Some(plain(
-            Diagnostic::new(open..line.end, message),
+            open..line.end,
+            message,
             format!("close it: `{written}{closing}`"),
         ))
     }
@@ -299,7 +297,7 @@ impl<'a> SyntaxCause<'a> {
         let help = format!("write `{}`", quoted(&brief(&self.text[value.clone()])));
         match at == self.at {
             true => Some(in_value(value, message, help)),
-            false => Some(plain(Diagnostic::new(value, message), help)),
+            false => Some(plain(value, message, help)),
         }
     }
 
@@ -322,13 +320,8 @@ impl<'a> SyntaxCause<'a> {
             .filter(|c| matches!(c, '|' | '>'))?;
         let rest = self.text[self.at + 1..self.line.end].trim();
         let message = format!("text behind `{header}`: the text begins on the next line");
-        let diagnostic = Diagnostic::new(self.at..self.line.end, message);
-        (!rest.is_empty()).then(|| {
-            plain(
-                diagnostic,
-                format!("without `{header}`: `{}`", quoted(&brief(rest))),
-            )
-        })
+        let help = format!("without `{header}`: `{}`", quoted(&brief(rest)));
+        (!rest.is_empty()).then(|| plain(self.at..self.line.end, message, help))
     }
 
     /// A colon where no key can be: in a text, or of a line that is indented too far.
@@ -356,16 +349,13 @@ impl<'a> SyntaxCause<'a> {
             return self.indentation();
         }
         let (key, _) = above.text.split_once(": ")?;
-        let diagnostic = Diagnostic::new(
-            self.line.start + indentation(before.as_bytes())..self.line.end,
-            "a `: ` inside plain text",
-        );
+        let start = self.line.start + indentation(before.as_bytes());
+        let key = brief(key.trim());
+        let help = format!("write `{key}: |` and the text in lines below it");
         Some(plain(
-            diagnostic,
-            format!(
-                "write `{}: |` and the text in lines below it",
-                brief(key.trim())
-            ),
+            start..self.line.end,
+            "a `: ` inside plain text",
+            help,
         ))
     }
 }
