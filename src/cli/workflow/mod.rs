@@ -140,13 +140,7 @@ fn drive(
         remove_unsaved_log(&run);
         return Err(error);
     }
-    let result = started
-        .and_then(|()| {
-            let mut answers = answers.into_iter();
-            answers.try_for_each(|(agent, text)| run.answer(&agent, text))
-        })
-        .and_then(|()| workflow::run(&mut run))
-        .and_then(|end| wiring::compare_with_recording(&run, end));
+    let result = started.and_then(|()| answer_and_run(&mut run, answers));
     let outcome = conclude(&mut run, result);
     if run.state.state == WorkflowPhase::Success {
         config.host.remove_caches();
@@ -160,6 +154,15 @@ fn drive(
         },
         result: outcome.already_shown(),
     })
+}
+
+/// Gives the agents their answers, and runs them until none can go on.
+fn answer_and_run(run: &mut WorkflowRun, answers: Vec<(String, String)>) -> Result<WorkflowEnd> {
+    for (agent, text) in answers {
+        run.answer(&agent, text)?;
+    }
+    let end = workflow::run(run)?;
+    wiring::compare_with_recording(run, end)
 }
 
 /// Removes the log of a run that could not start. Where its state is there, also if it may not be durable, the run exists

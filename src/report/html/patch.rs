@@ -141,6 +141,19 @@ fn words(line: &str) -> Vec<&str> {
     words
 }
 
+fn class(token: Option<Token>, is_changed: bool) -> &'static str {
+    match (token, is_changed) {
+        (None, false) => "",
+        (None, true) => "x",
+        (Some(Token::Comment), false) => "c",
+        (Some(Token::Comment), true) => "c x",
+        (Some(Token::Literal), false) => "l",
+        (Some(Token::Literal), true) => "l x",
+        (Some(Token::Keyword), false) => "k",
+        (Some(Token::Keyword), true) => "k x",
+    }
+}
+
 /// Adds a line with its tokens marked, and `changed` parts of it.
 fn push_tokens(
     shown: &mut String,
@@ -164,16 +177,7 @@ fn push_tokens(
         let (start, end) = (piece[0], piece[1]);
         let token = tokens.iter().find(|(range, _)| range.contains(&start));
         let is_changed = changed.clone().any(|range| range.contains(&start));
-        let class = match (token.map(|(_, token)| *token), is_changed) {
-            (None, false) => "",
-            (None, true) => "x",
-            (Some(Token::Comment), false) => "c",
-            (Some(Token::Comment), true) => "c x",
-            (Some(Token::Literal), false) => "l",
-            (Some(Token::Literal), true) => "l x",
-            (Some(Token::Keyword), false) => "k",
-            (Some(Token::Keyword), true) => "k x",
-        };
+        let class = class(token.map(|(_, token)| *token), is_changed);
         if !class.is_empty() {
             *shown += &format!("<span class=\"{class}\">");
         }

@@ -29,6 +29,12 @@ pub(super) fn agents(page: &mut HtmlWriter, report: &RunReport) {
         let more = plural(report.agents.len() - shown, "agent");
         page.paragraph("soft", &format!("{more} more are left out."));
     }
+    scripts(page, report);
+    prints(page, report);
+}
+
+/// The scripts of each agent, as far as there is room.
+fn scripts(page: &mut HtmlWriter, report: &RunReport) {
     for agent in report.agents.iter().filter(|one| !one.scripts.is_empty()) {
         if page.has_room() {
             let name = format!("Scripts of {}", agent.agent_id);
@@ -37,6 +43,10 @@ pub(super) fn agents(page: &mut HtmlWriter, report: &RunReport) {
             page.end_details();
         }
     }
+}
+
+/// What models and scripts have shown, as far as there is room.
+fn prints(page: &mut HtmlWriter, report: &RunReport) {
     if !report.prints.is_empty() {
         page.heading(3, "Printed text");
     }
