@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use crate::apply::carry_out::{self, ApplyEnd};
-use crate::apply::changes::{AppliedWorkspace, ApplyConflict, ApplyFindings, find_changes};
+use crate::apply::changes::{AppliedWorkspace, ApplyFindings, find_changes};
 use crate::apply::plan::ApplyPlan;
 use crate::apply::routes::Routes;
 use crate::build::spec::CopyFilter;
@@ -64,7 +64,11 @@ impl ApplyCommand<'_> {
     fn run(&mut self) -> Result<u8> {
         let _lock = self.root.lock()?;
         if let Some(plan) = &ApplyPlan::load(&self.root)? {
-            let code = self.complete(plan).inspect_err(|_| print_stderr(GIVE_UP))?;
+            let completed = self.complete(plan);
+            if !matches!(completed, Ok(0)) {
+                print_stderr(GIVE_UP);
+            }
+            let code = completed?;
             if code != 0 || self.is_check {
                 return Ok(code);
             }
@@ -95,19 +99,12 @@ impl ApplyCommand<'_> {
         if !self.is_check {
             print_stderr("an apply was interrupted; it is completed now");
             let end = carry_out::complete(plan, &self.root, &store)?;
-            let code = self.conclude(plan, end)?;
-            if code != 0 {
-                print_stderr(GIVE_UP);
-            }
-            return Ok(code);
+            return self.conclude(plan, end);
         }
         let conflicts = carry_out::conflicts(plan, &store)?;
         print_stderr("an apply was interrupted: `orchestrator apply` completes it");
         write_stdout(&self.text.changes(plan))?;
-        self.print_conflicts(&conflicts);
-        if !conflicts.is_empty() {
-            print_stderr(GIVE_UP);
-        }
+        self.text.print_conflicts(&conflicts);
         Ok(u8::from(!conflicts.is_empty()))
     }
 
@@ -129,7 +126,7 @@ impl ApplyCommand<'_> {
                 let summary = if nothing { NOTHING } else { &summary };
                 write_stdout(&(self.text.changes(plan) + summary))?;
             }
-            self.print_conflicts(conflicts);
+            self.text.print_conflicts(conflicts);
             return Ok(u8::from(!conflicts.is_empty()));
         }
         let Some(mut store) = store else {
@@ -226,7 +223,7 @@ impl ApplyCommand<'_> {
                 Ok(0)
             }
             ApplyEnd::Conflicts(conflicts) => {
-                self.print_conflicts(&conflicts);
+                self.text.print_conflicts(&conflicts);
                 Ok(1)
             }
             ApplyEnd::Undone(error) => {
@@ -266,10 +263,6 @@ impl ApplyCommand<'_> {
             deleted: targets(true),
         })?;
         journal.sync()
-    }
-
-    fn print_conflicts(&self, conflicts: &[ApplyConflict]) {
-        self.text.print_conflicts(conflicts);
     }
 }
 
