@@ -33,7 +33,7 @@ pub(super) fn agents(page: &mut HtmlWriter, report: &RunReport) {
     prints(page, report);
 }
 
-/// The scripts of each agent, as far as there is room.
+/// The scripts of each agent, within the size of the page.
 fn scripts(page: &mut HtmlWriter, report: &RunReport) {
     for agent in report.agents.iter().filter(|one| !one.scripts.is_empty()) {
         if page.has_room() {
@@ -45,7 +45,7 @@ fn scripts(page: &mut HtmlWriter, report: &RunReport) {
     }
 }
 
-/// What models and scripts have shown, as far as there is room.
+/// What models and scripts have shown, within the size of the page.
 fn prints(page: &mut HtmlWriter, report: &RunReport) {
     if !report.prints.is_empty() {
         page.heading(3, "Printed text");
