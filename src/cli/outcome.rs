@@ -41,7 +41,7 @@ pub(super) struct RunOutcome {
     result: Option<Option<String>>,
     /// What goes on.
     #[serde(skip)]
-    next_step: NextStep,
+    next_step: ResumeWay,
     /// Whether the console has shown the message.
     #[serde(skip)]
     is_shown: bool,
@@ -49,7 +49,7 @@ pub(super) struct RunOutcome {
 
 /// What goes on after a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NextStep {
+enum ResumeWay {
     Nothing,
     /// The same command.
     Same,
@@ -94,7 +94,7 @@ impl RunOutcome {
             checks: Vec::new(),
             next: None,
             result: None,
-            next_step: NextStep::Nothing,
+            next_step: ResumeWay::Nothing,
             is_shown: false,
         }
     }
@@ -127,8 +127,8 @@ impl RunOutcome {
             usage: state.usage,
             notes,
             next_step: match (state.phase, reason.is_continuable()) {
-                (Phase::Failed, true) => NextStep::Continue,
-                _ => NextStep::Nothing,
+                (Phase::Failed, true) => ResumeWay::Continue,
+                _ => ResumeWay::Nothing,
             },
             ..RunOutcome::new(outcome, reason, end_message(state))
         }
@@ -180,8 +180,8 @@ impl RunOutcome {
             notes,
             result: Some(state.results.get(MAIN_AGENT).cloned()),
             next_step: match outcome != OutcomeWord::Success && !state.is_corrupt() {
-                true => NextStep::Same,
-                false => NextStep::Nothing,
+                true => ResumeWay::Same,
+                false => ResumeWay::Nothing,
             },
             ..of_reason
         }
@@ -198,7 +198,7 @@ impl RunOutcome {
             outcome: OutcomeWord::Failed,
             exit_code: reason.exit_code(),
             reason,
-            next_step: NextStep::Nothing,
+            next_step: ResumeWay::Nothing,
             ..RunOutcome::of_workflow_state(state, notes, message)
         }
     }
@@ -250,9 +250,9 @@ impl RunOutcome {
     /// Adds the command that goes on, if one can; `command` is asked for it with or without `--continue`.
     pub(super) fn with_next(mut self, command: impl FnOnce(bool) -> String) -> RunOutcome {
         self.next = match self.next_step {
-            NextStep::Nothing => None,
-            NextStep::Same => Some(command(false)),
-            NextStep::Continue => Some(command(true)),
+            ResumeWay::Nothing => None,
+            ResumeWay::Same => Some(command(false)),
+            ResumeWay::Continue => Some(command(true)),
         };
         self
     }
@@ -369,10 +369,10 @@ fn first_line(text: &str) -> String {
     first.chars().take(SHOWN_CHARACTERS).collect()
 }
 
-fn next_after(error: &Error) -> NextStep {
+fn next_after(error: &Error) -> ResumeWay {
     match error {
         Error::Stopped(_) | Error::Paused(..) | Error::Io { .. } | Error::Locked(_) => {
-            NextStep::Same
+            ResumeWay::Same
         }
         Error::Usage(_)
         | Error::Spec(_)
@@ -381,6 +381,6 @@ fn next_after(error: &Error) -> NextStep {
         | Error::NoSandbox(_)
         | Error::StateCorrupt(_)
         | Error::Failed(..)
-        | Error::Bug(_) => NextStep::Nothing,
+        | Error::Bug(_) => ResumeWay::Nothing,
     }
 }

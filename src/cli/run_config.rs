@@ -69,7 +69,7 @@ pub(super) struct RunConfig {
     /// Values that must not appear in the log.
     pub secrets: Secrets,
     pub host: HostConfig,
-    pub output: OutputConfig,
+    pub output: OutputSettings,
     /// The budget of the fleet that the run belongs to.
     pub shared_budget: Option<Arc<dyn SharedBudget>>,
 }
@@ -113,7 +113,7 @@ pub(super) struct HostConfig {
 }
 
 /// What the console and the debug files show.
-pub(super) struct OutputConfig {
+pub(super) struct OutputSettings {
     pub debug: bool,
     pub quiet: bool,
     pub json: bool,
@@ -168,7 +168,7 @@ impl RunConfig {
             has_sandbox: !arguments.no_sandbox,
             secrets: secrets(env, |variable| base_url(&spec, env, variable)),
             host: HostConfig::new(env),
-            output: OutputConfig::new(arguments, env),
+            output: OutputSettings::new(arguments, env),
             spec,
             inputs: Arc::new(inputs),
             warnings,
@@ -308,7 +308,7 @@ impl HostConfig {
     }
 }
 
-impl OutputConfig {
+impl OutputSettings {
     /// The console of the run on stderr.
     pub(super) fn console(&self) -> ConsoleOptions {
         let mut options = ConsoleOptions::stderr(self.quiet);
@@ -326,8 +326,8 @@ impl OutputConfig {
         }
     }
 
-    pub(super) fn new(arguments: &RunArguments, env: &CliEnv) -> OutputConfig {
-        OutputConfig {
+    pub(super) fn new(arguments: &RunArguments, env: &CliEnv) -> OutputSettings {
+        OutputSettings {
             debug: arguments.debug,
             quiet: arguments.quiet,
             json: arguments.json,

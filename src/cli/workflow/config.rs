@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::arguments::{RunArguments, WorkflowFlags};
 use crate::cli::env::CliEnv;
 use crate::cli::paths::{readable_paths, working_folder};
-use crate::cli::run_config::{HostConfig, OutputConfig, RecordedRun, kept_path, refuse_colon};
+use crate::cli::run_config::{HostConfig, OutputSettings, RecordedRun, kept_path, refuse_colon};
 use crate::error::{Error, Result};
 use crate::llm::provider::Provider;
 use crate::source::code;
@@ -41,7 +41,7 @@ pub(super) struct WorkflowConfig {
     pub(super) kept_variables: Vec<(OsString, OsString)>,
     pub(super) warnings: Vec<Finding>,
     pub(super) host: HostConfig,
-    pub(super) output: OutputConfig,
+    pub(super) output: OutputSettings,
 }
 
 impl WorkflowConfig {
@@ -79,7 +79,7 @@ impl WorkflowConfig {
             kept_variables: kept_variables(flags, env),
             warnings: shown_warnings(findings, path),
             host: HostConfig::new(env),
-            output: OutputConfig::new(arguments, env),
+            output: OutputSettings::new(arguments, env),
             scope,
             start,
         })

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cancel::{CancelToken, WakeReason};
-use crate::cli::run_config::OutputConfig;
+use crate::cli::run_config::OutputSettings;
 use crate::observers::console::{Console, ConsoleHandle};
 use crate::text::invisible::printable;
 use crate::text::shorten::cut_chars;
@@ -18,7 +18,7 @@ const SHOWN: usize = 40;
 
 /// The person at the terminal; `None` where questions are not asked there.
 pub(super) fn at_terminal(
-    output: &OutputConfig,
+    output: &OutputSettings,
     console: &Console,
     cancel: &CancelToken,
 ) -> Option<Arc<dyn Person>> {
