@@ -211,12 +211,12 @@ fn add_stream(
         parts.push(ReportPart::Ours(format!("\n{title}: empty{missing}\n")));
     } else {
         parts.push(ReportPart::Ours(format!("\n{title}{missing}:\n")));
-        let shown = line_pieces(text).map(|piece| with_short_rulers(&printable(piece)));
-        let mut text: String = shown.collect();
+        let mut shown = String::with_capacity(text.len());
+        shown.extend(line_pieces(text).map(|piece| with_short_rulers(&printable(piece))));
         if MANY_FAILURES < causes.iter().map(|cause| cause.count).sum() {
-            text = cut_middle(&without_repetitions(&text), MAX_STREAM_OF_MANY);
+            shown = cut_middle(&without_repetitions(&shown), MAX_STREAM_OF_MANY);
         }
-        parts.push(ReportPart::Stream(text));
+        parts.push(ReportPart::Stream(shown));
     }
 }
 
