@@ -150,12 +150,16 @@ fn traps(text: &str) -> Vec<(&'static str, &str)> {
 }
 
 /// Parses `[1]+  4877 Running   sleep 30 | cat &  (wd: ~)`; every process of a pipeline has its own line.
+///
+/// Every program that ran in the foreground is in the list once, as done.
 fn jobs(text: &str) -> Vec<BackgroundJob> {
     let mut jobs: Vec<BackgroundJob> = Vec::new();
+    let mut is_done = false;
     for line in text.lines() {
-        if let Some(job) = job(line) {
-            jobs.push(job);
-        } else if let Some(last) = jobs.last_mut() {
+        if let Some((job, state)) = job(line) {
+            is_done = state == "Done" || state.starts_with("Exit ");
+            jobs.extend((!is_done).then_some(job));
+        } else if let Some(last) = jobs.last_mut().filter(|_| !is_done) {
             let more = line
                 .trim_start()
                 .trim_start_matches(|character: char| character.is_ascii_digit())
@@ -174,16 +178,18 @@ fn jobs(text: &str) -> Vec<BackgroundJob> {
     jobs
 }
 
-fn job(line: &str) -> Option<BackgroundJob> {
+/// A job and its state.
+fn job(line: &str) -> Option<(BackgroundJob, &str)> {
     let (number, rest) = line.strip_prefix('[')?.split_once(']')?;
     let rest = rest.trim_start_matches(['+', '-']).trim_start();
     let (pid, rest) = rest.split_once(' ')?;
-    let (_state, command) = rest.split_once("  ")?;
-    Some(BackgroundJob {
+    let (state, command) = rest.split_once("  ")?;
+    let job = BackgroundJob {
         number: number.parse().ok()?,
         pid: pid.parse().ok()?,
         command: command.trim_start().to_owned(),
-    })
+    };
+    Some((job, state))
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
@@ -275,6 +281,21 @@ mod tests {
             command: command.to_owned(),
         });
         assert_eq!(report(text).jobs, wanted);
+    }
+
+    #[test]
+    fn jobs_that_are_done_are_left_out() {
+        let text = "[1]    302 Done                    cat /dev/null\n\
+                    [2]    303 Exit 1                  false | true\n       304                       | false\n\
+                    [3]-   305 Running                 sleep 40\n       306 Done                    | true &\n\
+                    [4]+   307 Done                    make\n";
+        let jobs = report(text).jobs;
+        assert_eq!(
+            jobs.iter()
+                .map(|job| (job.number, job.pid))
+                .collect::<Vec<_>>(),
+            [(3, 305)]
+        );
     }
 
     #[test]
