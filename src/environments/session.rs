@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::io::{Errno, ioctl_fionread};
+use rustix::pipe::fcntl_getpipe_size;
 use signal_hook::low_level::signal_name;
 
 use crate::environments::channel::{Channel, ChannelEvent, WatchedFds, is_temporary};
@@ -23,8 +24,13 @@ use crate::process::{Job, JobEnd, Launcher};
 const CHUNK: usize = 64 * 1024;
 /// A child that reads nothing for so long counts as dead.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The output of a shorter command is read once, at its end. The pipe holds what is printed meanwhile.
+/// The output of a shorter command is read once, at its end, and that of a longer one at most so often, unless it is
+/// much: waking up for every line costs us and the program that prints. The pipe holds what is printed meanwhile.
 const SHORT: Duration = Duration::from_micros(500);
+/// Output is read at once where so much came in that time: the pipe could become full.
+const MUCH: usize = 256 * 1024;
+/// The most that is read before the deadline is looked at.
+const PIPE: usize = 1 << 20;
 
 /// A child with its channel and its output. Dropping it kills the child and its descendants.
 #[derive(Debug)]
@@ -32,10 +38,28 @@ pub(crate) struct ChildSession {
     pub child: ChildProcess,
     /// The other end of the child's stdin.
     channel: Channel,
-    output: Arc<Mutex<ChildOutput>>,
+    output: Arc<Mutex<SessionOutput>>,
     /// An epoll instance, for which the thread waits. It has the output while the thread is to read it.
     watched: OwnedFd,
     is_watched: Cell<bool>,
+    /// Whether the pipe can hold what a program prints in `SHORT`. The system may refuse such a pipe.
+    has_large_pipe: bool,
+}
+
+/// The output, and what it is read into.
+#[derive(Debug)]
+struct SessionOutput {
+    text: ChildOutput,
+    chunk: Vec<u8>,
+}
+
+impl Default for SessionOutput {
+    fn default() -> SessionOutput {
+        SessionOutput {
+            text: ChildOutput::default(),
+            chunk: vec![0; CHUNK],
+        }
+    }
 }
 
 /// Why the program of an environment could not be started; the text is shown to the agent.
@@ -62,7 +86,8 @@ impl ChildSession {
     /// Starts a command, and the thread that reads its output.
     pub(crate) fn start(launcher: &Launcher, job: &Job) -> io::Result<ChildSession> {
         let (child, channel) = ChildProcess::start(launcher, job)?;
-        let output = Arc::new(Mutex::new(ChildOutput::default()));
+        let output = Arc::new(Mutex::new(SessionOutput::default()));
+        let has_large_pipe = fcntl_getpipe_size(child.output()).is_ok_and(|size| PIPE <= size);
         let watched = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let (pipe, shared) = (child.output().try_clone()?, Arc::clone(&output));
         let events = watched.try_clone()?;
@@ -75,6 +100,7 @@ impl ChildSession {
             output,
             watched,
             is_watched: Cell::new(false),
+            has_large_pipe,
         };
         session.watch();
         Ok(session)
@@ -82,19 +108,19 @@ impl ChildSession {
 
     /// Begins a command; its answer starts with `before`, followed by earlier background output.
     pub(crate) fn begin(&self, before: &str) {
-        self.read_now().begin(before);
+        self.read_now().text.begin(before);
     }
 
     /// Takes the output so far while the command continues.
     pub(crate) fn take(&self) -> String {
-        let text = self.read_now().take();
+        let text = self.read_now().text.take();
         self.watch();
         text
     }
 
     /// Takes the rest of the output of a command that has ended.
     pub(crate) fn finish(&self) -> String {
-        let text = self.read_now().finish();
+        let text = self.read_now().text.finish();
         self.watch();
         text
     }
@@ -150,11 +176,21 @@ impl ChildSession {
             if event != ChannelEvent::Output {
                 return event;
             }
-            let count = read(self.child.output(), &mut lock(&self.output));
-            is_open = count.map_or_else(|error| is_temporary(&error), |count| 0 < count);
+            let read = read_available(self.child.output(), &mut lock(&self.output));
+            let count = *read.as_ref().unwrap_or(&0);
+            is_open = read.map_or_else(|error| is_temporary(&error), |count| 0 < count);
+            let now = Instant::now();
             // The output of an endless command is always readable.
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if deadline.is_some_and(|deadline| deadline <= now) {
                 return ChannelEvent::TimedOut;
+            }
+            let next = now + SHORT;
+            let is_slow = self.has_large_pipe && count < MUCH;
+            if is_slow && deadline.is_none_or(|deadline| next < deadline) {
+                let event = self.poll(Some(next), wake, false);
+                if event != ChannelEvent::TimedOut {
+                    return event;
+                }
             }
         }
     }
@@ -195,7 +231,7 @@ impl ChildSession {
     }
 
     /// Reads what is in the pipe now and nothing more, because a background process may print forever.
-    fn read_now(&self) -> MutexGuard<'_, ChildOutput> {
+    fn read_now(&self) -> MutexGuard<'_, SessionOutput> {
         let mut output = lock(&self.output);
         let mut waiting = ioctl_fionread(self.child.output()).unwrap_or(0);
         while waiting > 0 {
@@ -230,7 +266,7 @@ pub(crate) fn describe_end(ended: &JobEnd) -> String {
 }
 
 /// Reads until EOF, whenever there is an event.
-fn read_output(pipe: PipeReader, output: &Mutex<ChildOutput>, events: &OwnedFd) {
+fn read_output(pipe: PipeReader, output: &Mutex<SessionOutput>, events: &OwnedFd) {
     let mut event = [epoll::Event {
         flags: epoll::EventFlags::empty(),
         data: epoll::EventData::new_u64(0),
@@ -248,13 +284,24 @@ fn read_output(pipe: PipeReader, output: &Mutex<ChildOutput>, events: &OwnedFd) 
     }
 }
 
-fn read(mut pipe: &PipeReader, output: &mut ChildOutput) -> io::Result<usize> {
-    let mut bytes = [0; CHUNK];
-    let count = pipe.read(&mut bytes)?;
-    output.push(&bytes[..count]);
+/// Reads what is in the pipe, at most `PIPE` bytes.
+fn read_available(pipe: &PipeReader, output: &mut SessionOutput) -> io::Result<usize> {
+    let mut total = 0;
+    loop {
+        let count = read(pipe, output)?;
+        total += count;
+        if count < CHUNK || PIPE <= total {
+            return Ok(total);
+        }
+    }
+}
+
+fn read(mut pipe: &PipeReader, output: &mut SessionOutput) -> io::Result<usize> {
+    let count = pipe.read(&mut output.chunk)?;
+    output.text.push(&output.chunk[..count]);
     Ok(count)
 }
 
-fn lock(output: &Mutex<ChildOutput>) -> MutexGuard<'_, ChildOutput> {
+fn lock(output: &Mutex<SessionOutput>) -> MutexGuard<'_, SessionOutput> {
     output.lock().unwrap_or_else(PoisonError::into_inner)
 }

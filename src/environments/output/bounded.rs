@@ -1,7 +1,7 @@
 //! Text of which only the two ends are kept.
 //!
-//! The head fills first and stays; a ring buffer has the end of the text. Cuts are at character boundaries; dropped bytes
-//! are counted in the cleaned text, not in what the child wrote.
+//! A text that fits is one piece. Of a longer one the head stays, and a ring buffer has its end. Cuts are at character
+//! boundaries; dropped bytes are counted in the cleaned text, not in what the child wrote.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -21,9 +21,9 @@ pub(super) struct EndLimits {
 #[derive(Debug)]
 pub(super) struct BoundedText {
     limits: EndLimits,
+    /// The whole text while it fits.
     head: String,
-    /// UTF-8 that begins at a character boundary. It may exceed its limit by what the head lacks to its own, so that a
-    /// text that fits is not cut.
+    /// UTF-8 that begins at a character boundary.
     tail: VecDeque<u8>,
     dropped: usize,
 }
@@ -40,26 +40,38 @@ impl BoundedText {
 
     /// Adds to the end.
     pub(super) fn push(&mut self, text: &str) {
-        let room = if self.is_head_open() {
-            self.limits.head.saturating_sub(self.head.len())
-        } else {
-            0
-        };
-        let (fitting, rest) = text.split_at(text.floor_char_boundary(room));
-        self.head.push_str(fitting);
-        if !rest.is_empty() {
-            self.push_tail(rest);
+        if !self.is_head_open() {
+            return self.push_tail(text);
         }
+        if self.head.len() + text.len() <= self.limits.head + self.limits.tail {
+            return self.head.push_str(text);
+        }
+        self.close_head();
+        let room = self.limits.head - self.head.len();
+        let is_cut = !self.tail.is_empty();
+        let fitting = if is_cut {
+            0
+        } else {
+            text.floor_char_boundary(room)
+        };
+        let (fitting, rest) = text.split_at(fitting);
+        self.head.push_str(fitting);
+        self.push_tail(rest);
     }
 
     /// Moves another text to the end.
     pub(super) fn append(&mut self, other: &mut BoundedText) {
-        self.push(&other.head);
-        if 0 < other.dropped {
-            self.dropped += self.tail.len() + other.dropped;
-            self.tail = mem::take(&mut other.tail);
-        } else if !other.tail.is_empty() {
-            self.push(&text_of(other.tail.make_contiguous()));
+        if self.is_head_open() && self.head.is_empty() {
+            mem::swap(self, other);
+        } else {
+            self.push(&other.head);
+            if 0 < other.dropped {
+                self.close_head();
+                self.dropped += self.tail.len() + other.dropped;
+                self.tail = mem::take(&mut other.tail);
+            } else if !other.tail.is_empty() {
+                self.push(&text_of(other.tail.make_contiguous()));
+            }
         }
         other.clear();
     }
@@ -108,6 +120,16 @@ impl BoundedText {
 
     fn is_head_open(&self) -> bool {
         self.tail.is_empty() && self.dropped == 0
+    }
+
+    /// Moves what exceeds the limit of the head to the tail.
+    fn close_head(&mut self) {
+        let end = self.head.floor_char_boundary(self.limits.head);
+        // The ring passes through all of its memory.
+        self.tail.reserve_exact(self.limits.tail + SLACK);
+        self.tail.extend(&self.head.as_bytes()[end..]);
+        self.head.truncate(end);
+        self.head.shrink_to(self.limits.head);
     }
 
     fn push_tail(&mut self, text: &str) {
@@ -173,6 +195,23 @@ mod tests {
             pieces.iter().for_each(|piece| kept.push(piece));
             let fits = text.len() <= SMALL.head + SMALL.tail;
             prop_assert_eq!(kept.take(), if fits { text } else { both_ends(&text) });
+        }
+
+        #[test]
+        fn removed_characters_leave_both_ends(pieces in prop::collection::vec("[a-z\né€]{0,30}", 0..6), count in 0usize..12) {
+            let mut text = pieces.concat();
+            let mut kept = BoundedText::new(SMALL);
+            pieces.iter().for_each(|piece| kept.push(piece));
+            let fits = text.len() <= SMALL.head + SMALL.tail;
+            if fits {
+                (0..count).for_each(|_| kept.pop());
+                let left = text.chars().count().saturating_sub(count);
+                text = text.chars().take(left).collect();
+                kept.push("end");
+                text.push_str("end");
+                let fits = text.len() <= SMALL.head + SMALL.tail;
+                prop_assert_eq!(kept.take(), if fits { text } else { both_ends(&text) });
+            }
         }
 
         #[test]
