@@ -4,7 +4,7 @@
 //! so orphans are re-parented to it. Killing every descendant that `/proc` shows, until none is left, ends the tree.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -142,13 +142,14 @@ pub(super) fn child_by_inner_number(parent: Pid, number: u32) -> Option<Pid> {
     let mut children = processes()
         .filter(|entry| entry.parent == Some(parent))
         .map(|entry| entry.pid);
-    children.find(|pid| inner_number(*pid) == Some(number))
+    children.find(|pid| inner_number(self::number(*pid)) == Some(number))
 }
 
 /// The descendants of a process that have one of these numbers in their own PID namespace, as inner and outer number.
 pub(super) fn by_inner_number(ancestor: Pid, numbers: &[u32]) -> Vec<(u32, u32)> {
-    if numbers.is_empty() {
-        return Vec::new();
+    let listed = by_lists_of_children(number(ancestor), numbers);
+    if listed.len() == numbers.len() {
+        return listed;
     }
     let mut rest: Vec<ProcessEntry> = processes().collect();
     let mut tree = HashSet::from([ancestor]);
@@ -164,8 +165,41 @@ pub(super) fn by_inner_number(ancestor: Pid, numbers: &[u32]) -> Vec<(u32, u32)>
     }
     let found = tree
         .into_iter()
-        .filter_map(|pid| Some((inner_number(pid)?, number(pid))));
+        .filter_map(|pid| Some((inner_number(number(pid))?, number(pid))));
     found.filter(|(inner, _)| numbers.contains(inner)).collect()
+}
+
+/// The same without a look at every process of the machine. A list that changes while it is read may lack a process.
+fn by_lists_of_children(ancestor: u32, numbers: &[u32]) -> Vec<(u32, u32)> {
+    let mut found = BTreeMap::new();
+    let mut waiting = VecDeque::from([ancestor]);
+    while found.len() < numbers.len()
+        && let Some(process) = waiting.pop_front()
+    {
+        for child in children(process) {
+            if let Some(inner) = inner_number(child).filter(|inner| numbers.contains(inner)) {
+                found.insert(inner, child);
+            }
+            waiting.push_back(child);
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The children of a process; none where the kernel has no such list.
+pub(super) fn children(process: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// Whether a process exists and is not a zombie.
@@ -176,7 +210,7 @@ pub(super) fn is_alive(pid: u32) -> bool {
 }
 
 /// The number of a process in its innermost PID namespace.
-fn inner_number(pid: Pid) -> Option<u32> {
+fn inner_number(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status
         .lines()
@@ -272,7 +306,7 @@ fn parse(stat: &[u8]) -> Option<ProcessEntry> {
 mod tests {
     use rustix::process::{Pid, getpid, getppid};
 
-    use super::{ProcessEntry, own, parse, processes};
+    use super::{ProcessEntry, by_inner_number, inner_number, number, own, parse, processes};
 
     #[test]
     fn a_name_with_parentheses_is_parsed() {
@@ -287,6 +321,17 @@ mod tests {
                 session: pid(9)
             }
         );
+    }
+
+    #[test]
+    fn descendants_are_found_by_their_inner_numbers() {
+        let me = number(getpid());
+        let inner = inner_number(me).unwrap();
+        let parent = getppid().unwrap();
+        for numbers in [&[inner][..], &[inner, u32::MAX]] {
+            assert_eq!(by_inner_number(parent, numbers), [(inner, me)]);
+        }
+        assert_eq!(by_inner_number(parent, &[]), []);
     }
 
     #[test]

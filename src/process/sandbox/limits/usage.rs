@@ -74,28 +74,13 @@ fn descendants(supervisor: Pid) -> Vec<u32> {
     }
     // A process that is re-parented meanwhile can appear twice.
     let mut found = HashSet::new();
-    let mut waiting = children(supervisor);
+    let mut waiting = process_tree::children(supervisor);
     while let Some(process) = waiting.pop() {
         if found.insert(process) {
-            waiting.extend(children(process));
+            waiting.extend(process_tree::children(process));
         }
     }
     found.into_iter().collect()
-}
-
-fn children(process: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists
-        .flat_map(|list| {
-            list.split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .collect::<Vec<_>>()
-        })
-        .collect()
 }
 
 /// The same for a kernel without `/proc/PID/task/TID/children`.
