@@ -10,6 +10,7 @@
 //!   pipe; and, where Python has the package `pexpect`, against its `replwrap` without the 50 ms that it sleeps before
 //!   it sends. Blocks of round trips alternate: an agent sends its commands to one server, and one that alternates with
 //!   another program finds every cache and processor cold.
+//! - *bash /bin/true*: a program that does nothing, against the same in a bare bash; also while a background job runs.
 //! - *python 1+1*: against a loop of `exec` in a bare interpreter, in blocks, too.
 //! - *9 MB*: the output of one command, `cat` of a file and `seq`, which generates its lines; the baseline reads it
 //!   from the pipe of a bare bash.
@@ -67,6 +68,7 @@ fn main() {
         "ms"
     );
     bash(folder.path());
+    programs(folder.path());
     python(folder.path());
     outputs(folder.path());
     screens(folder.path());
@@ -147,6 +149,26 @@ fn bash(project: &Path) {
     if pexpect.is_some() {
         usual.print("bash true / pexpect", "ratio < 1");
     }
+}
+
+fn programs(project: &Path) {
+    let (mut raw, mut server, mut busy) = (
+        Peer::bash(project),
+        Peer::server(project),
+        Peer::server(project),
+    );
+    server.command("bash", "true");
+    busy.command("bash", "sleep 1000 &");
+    let [mut alone, mut beside] = [(); 2].map(|()| Pairs::default());
+    for _ in 0..BLOCKS {
+        let baseline = block(|| cost(|| drop(raw.shell("/bin/true"))));
+        let measured = block(|| cost(|| drop(server.command("bash", "/bin/true"))));
+        alone.add_all(&baseline, &measured);
+        let measured = block(|| cost(|| drop(busy.command("bash", "/bin/true"))));
+        beside.add_all(&baseline, &measured);
+    }
+    alone.print("bash /bin/true / bare bash", "");
+    beside.print("the same beside a background job", "");
 }
 
 /// Whether an optional program is there.
