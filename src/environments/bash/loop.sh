@@ -8,23 +8,19 @@ while {
 __t=$?
 # The last command did not report: it ended by `continue` or an error, or was not wrapped.
 [[ -v __s ]] || { __s=$__t; REPORT; }
-\builtin read "-r${TMOUT+t999999999}" -N 20 -u 80 __n && {
-case $__n in
+# W has a prologue of its own, B counts bytes. The last pattern is for every command.
+\builtin read "-r${TMOUT+t999999999}" -N 20 -u 80 __n && case $__n in
 "#"*) \builtin read "-r${TMOUT+t999999999}" -N "${__n:1:18}" -u 80 __c; \builtin printf "\0\1K\0\2" ;;
-WB*) LC_ALL=C \builtin read "-r${TMOUT+t999999999}" -N "${__n:2:7}" -u 80 __p; LC_ALL=C \builtin read "-r${TMOUT+t999999999}" -N "${__n:9:10}" -u 80 __c ;;
-WA*) \builtin read "-r${TMOUT+t999999999}" -N "${__n:2:7}" -u 80 __p; \builtin read "-r${TMOUT+t999999999}" -N "${__n:9:10}" -u 80 __c ;;
-LB*) LC_ALL=C \builtin read "-r${TMOUT+t999999999}" -N "${__n:9:10}" -u 80 __c ;;
-*) \builtin read "-r${TMOUT+t999999999}" -N "${__n:9:10}" -u 80 __c ;;
-esac
+WB*) LC_ALL=C \builtin read "-r${TMOUT+t999999999}" -N "${__n:2:7}" -u 80 __p ;;&
+WA*) \builtin read "-r${TMOUT+t999999999}" -N "${__n:2:7}" -u 80 __p ;;&
+?B*) LC_ALL=C \builtin read "-r${TMOUT+t999999999}" -N "${__n:9:10}" -u 80 __c ;;&
+?A*) \builtin read "-r${TMOUT+t999999999}" -N "${__n:9:10}" -u 80 __c ;;&
 # Whether it can be parsed as a whole: defining a function parses it without running it.
-[[ $__n != W* ]] || { \builtin eval "__c() { $__c"$'\n}' && \builtin unset -f __c; } || __n=F
+W*) { \builtin eval "__c() { $__c"$'\n}' && \builtin unset -f __c; } || __n=F ;;&
 # From here on SIGINT ends the command. One that was ignored before was announced by a line on the channel.
-[[ $__n == "#"* ]] || {
-\builtin trap - INT
-! \builtin read -t 0 -u 80 || { \builtin trap "" INT; \builtin printf "\0\1N\0\2"; __n=N; }
-}
-:
-}
+*) \builtin trap - INT
+! \builtin read -t 0 -u 80 || { \builtin trap "" INT; \builtin printf "\0\1N\0\2"; __n=N; } ;;
+esac
 } >&80 2>&80
 do
 case $__n in
