@@ -377,6 +377,15 @@ fn cargo_needs_a_result_for_every_test_binary() {
 }
 
 #[test]
+fn a_runner_whose_output_is_piped_needs_its_summary() {
+    let mut bench = Bench::cargo();
+    bench.check["command"] = json!(["sh", "-c", "cargo test --offline 2>&1 | tee log"]);
+    let good = "pub fn add(a: i32, b: i32) -> i32 { a + b }\n";
+    bench.passes(&[("src/lib.rs", good)], 2);
+    bench.fails(&[("src/lib.rs", "pub fn add(")], NO_SUMMARY);
+}
+
+#[test]
 fn go_tests_are_counted_and_need_their_end() {
     let good = "package calc\n\nfunc Add(a, b int) int { return a + b }\n";
     let Some(bench) = Bench::go(&["./..."]) else {

@@ -277,30 +277,56 @@ fn package_manager(
 
 /// The runner that a shell line ends with; none where its output is redirected to a file.
 fn of_line(line: &str, script: &dyn Fn(&str) -> Option<String>, depth: u32) -> Option<Runner> {
-    let words = last_command(line)?;
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    of_words(after_assignments(&words), script, depth)
+    let pipeline = last_pipeline(line)?;
+    let (command, filters) = pipeline.split_first()?;
+    let of_words = |words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        of_words(after_assignments(&words), script, depth)
+    };
+    let names: Option<Vec<&str>> = filters.iter().map(|words| filter_name(words)).collect();
+    match names {
+        // The last lines of go name packages, not tests.
+        Some(names) => {
+            of_words(command).filter(|runner| *runner != Runner::Go || !names.contains(&"tail"))
+        }
+        None => of_words(pipeline.last()?),
+    }
 }
 
-/// The words of the last command of a line; `None` where the shell redirects, pipes or backgrounds it.
-fn last_command(line: &str) -> Option<Vec<String>> {
-    let mut words = vec![String::new()];
+/// A program that passes on the end of its input, and so a runner's summary; the exit code is its own.
+fn filter_name(words: &[String]) -> Option<&str> {
+    let name = base_name(words.first()?);
+    ["cat", "tail", "tee"].contains(&name).then_some(name)
+}
+
+/// The commands of the last pipeline of a line, by their words; `None` where the shell redirects or backgrounds it.
+fn last_pipeline(line: &str) -> Option<Vec<Vec<String>>> {
+    let mut pipeline = vec![vec![String::new()]];
     let mut characters = line.chars().peekable();
     let mut quote = None;
     while let Some(character) = characters.next() {
+        let words = pipeline.last_mut()?;
         let last = words.last_mut()?;
         match (quote, character) {
             (Some(open), character) if character == open => quote = None,
             (Some(_), character) => last.push(character),
             (None, '\'' | '"') => quote = Some(character),
             (None, '\\') => last.extend(characters.next()),
+            (None, '>') if last == "2" && characters.by_ref().take(2).eq("&1".chars()) => {
+                last.clear();
+            }
             (None, '>' | '`' | '(' | ')') => return None,
+            (None, '|') if characters.peek() != Some(&'|') => {
+                characters.next_if_eq(&'&');
+                pipeline.push(vec![String::new()]);
+            }
             (None, ';' | '&' | '|' | '\n') => {
                 let is_end = characters
                     .clone()
                     .all(|rest| rest.is_whitespace() || rest == ';');
                 if !is_end {
-                    words = vec![String::new()];
+                    pipeline = vec![vec![String::new()]];
+                    characters.next_if(|next| *next == character && character != '\n');
                 } else if character != ';' && character != '\n' {
                     return None;
                 }
@@ -309,8 +335,11 @@ fn last_command(line: &str) -> Option<Vec<String>> {
             (None, character) => last.push(character),
         }
     }
-    words.retain(|word| !word.is_empty());
-    (!words.is_empty()).then_some(words)
+    for words in &mut pipeline {
+        words.retain(|word| !word.is_empty());
+    }
+    let is_whole = pipeline.iter().all(|words| !words.is_empty());
+    is_whole.then_some(pipeline)
 }
 
 /// Skips options, those in `with_value` with the word that follows.
@@ -450,11 +479,11 @@ mod tests {
         check_line("yarn unit", Runner::Node);
         check_line("yarn jest", Runner::Jest);
         check_line("npm exec -- vitest", Runner::Vitest);
+        check_line("npm run logged", Runner::Mocha);
         for line in [
             "node app.js --test",
             "npm run loop",
             "npm run build",
-            "npm run logged",
             "npm install",
             "npm",
         ] {
@@ -468,7 +497,16 @@ mod tests {
             ("cd sub && python3 -m unittest", Some(Runner::Unittest)),
             ("set -e; A='b c' go test ./...;", Some(Runner::Go)),
             ("pytest; true", None),
-            ("pytest | tee log", None),
+            ("pytest | tee log", Some(Runner::Pytest)),
+            ("pytest 2>&1 |& tee log | tail -n 3", Some(Runner::Pytest)),
+            ("false || cargo test 2>&1 | cat", Some(Runner::Cargo)),
+            ("go test ./... | tee log", Some(Runner::Go)),
+            ("go test ./... | tail -1", None),
+            ("cargo test | grep -q ok", None),
+            ("cat list | xargs pytest", None),
+            ("cat list | pytest", Some(Runner::Pytest)),
+            ("pytest |", None),
+            ("pytest 2> log", None),
             ("pytest > log", None),
             ("pytest &", None),
             ("echo 'pytest'", None),
