@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
 use crate::support::reply;
@@ -57,7 +57,10 @@ fn check_reported(named: &str, change: impl FnOnce(&Project)) {
     );
     assert_eq!(
         (&result["next"], &result["run_id"]),
-        (&Value::Null, &project.state()["run_id"])
+        (
+            &json!("orchestrator run --spec specs/spec.yaml --continue --json"),
+            &project.state()["run_id"]
+        )
     );
     assert_eq!(
         (project.state_text("state").as_str(), server.count()),
