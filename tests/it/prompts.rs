@@ -210,8 +210,10 @@ fn given_files_are_shown_in_a_different_form_than_answers() {
 #[test]
 fn user_prompts_end_with_the_format() {
     let server = Server::start([reply::answer("42")]);
-    let project = Project::with(answer_spec() + "generator: {prompts: own/}\n", &server)
-        .file("specs/own/generate.md", "Mine: {{spec}}\n{{files}}\nNow.\n");
+    let project = Project::with(answer_spec() + "generator: {prompts: own/}\n", &server).file(
+        "specs/own/generate.md",
+        "Mine: {{ spec }}\n{{files }}\nNow.\n",
+    );
     project.run(RUN).exits(0);
     let request = &server.requests()[0];
     assert!(

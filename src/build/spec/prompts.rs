@@ -3,6 +3,7 @@
 //! They are read and checked once, before anything runs; the generators replace the variables.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use super::inputs::UserPrompts;
@@ -41,29 +42,38 @@ fn read_one(path: &Path) -> Result<Option<String>, Error> {
     let prompt = decode(path, &bytes)?;
     match unknown_variable(&prompt.text) {
         Some(mistake) => Err(prompt.error(code::INPUT, &mistake)),
-        None => Ok(Some(prompt.text)),
+        None => Ok(Some(without_blanks(&prompt.text))),
     }
 }
 
-/// The first `{{ word }}` that is not a variable; braces around anything but one word are text.
-fn unknown_variable(text: &str) -> Option<Diagnostic> {
-    let is_word = |word: &str| {
-        !word.is_empty()
+/// The `{{ word }}`s of a text and where they are; braces around anything but one word are text.
+fn words(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
+    text.match_indices("{{").filter_map(|(at, _)| {
+        let rest = &text[at + 2..];
+        let end = rest.find(['}', '{', '\n'])?;
+        let word = rest[..end].trim();
+        let is_word = !word.is_empty()
             && word
                 .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
-    for (at, _) in text.match_indices("{{") {
-        let rest = &text[at + 2..];
-        let end = rest.find(['}', '{', '\n']).unwrap_or(0);
-        let word = rest[..end].trim();
-        if is_word(word) && rest[end..].starts_with("}}") && !VARIABLES.contains(&word) {
-            let mistake = Diagnostic::new(
-                at..at + 2 + end + 2,
-                format!("unknown variable `{}`", brief(word)),
-            );
-            return Some(mistake.with_help(format!("allowed: {}", VARIABLES.join(", "))));
-        }
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let is_closed = rest[end..].starts_with("}}");
+        (is_word && is_closed).then_some((at..at + 2 + end + 2, word))
+    })
+}
+
+fn unknown_variable(text: &str) -> Option<Diagnostic> {
+    let (place, word) = words(text).find(|(_, word)| !VARIABLES.contains(word))?;
+    let mistake = Diagnostic::new(place, format!("unknown variable `{}`", brief(word)));
+    Some(mistake.with_help(format!("allowed: {}", VARIABLES.join(", "))))
+}
+
+/// The text with `{{spec}}` for `{{ spec }}`: the generators look for the first form alone.
+fn without_blanks(text: &str) -> String {
+    let mut out = String::new();
+    let mut from = 0;
+    for (place, word) in words(text) {
+        out += &format!("{}{{{{{word}}}}}", &text[from..place.start]);
+        from = place.end;
     }
-    None
+    out + &text[from..]
 }

@@ -279,6 +279,11 @@ fn prompts_are_read_and_unknown_variables_refused() {
         (prompts.system.as_deref(), prompts.generate),
         (Some("{{spec}}"), None)
     );
+    assert_eq!(
+        prompts.patch.as_deref(),
+        Some("{{report}} {{}} {{a b}} {{\"x\"}} {{spec} {{{files}}} {\n{{"),
+        "blanks in a variable are left out"
+    );
     folder.put("prompts/generate.md", "{{spec}}\n {{ nonsense }}\n");
     let message = folder.refusal("generator: {prompts: ../prompts}");
     assert!(
