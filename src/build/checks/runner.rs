@@ -283,20 +283,18 @@ fn of_line(line: &str, script: &dyn Fn(&str) -> Option<String>, depth: u32) -> O
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         of_words(after_assignments(&words), script, depth)
     };
-    let names: Option<Vec<&str>> = filters.iter().map(|words| filter_name(words)).collect();
-    match names {
-        // The last lines of go name packages, not tests.
-        Some(names) => {
-            of_words(command).filter(|runner| *runner != Runner::Go || !names.contains(&"tail"))
-        }
-        None => of_words(pipeline.last()?),
+    if filters.iter().all(|words| passes_input_on(words)) {
+        of_words(command)
+    } else {
+        of_words(pipeline.last()?)
     }
 }
 
-/// A program that passes on the end of its input, and so a runner's summary; the exit code is its own.
-fn filter_name(words: &[String]) -> Option<&str> {
-    let name = base_name(words.first()?);
-    ["cat", "tail", "tee"].contains(&name).then_some(name)
+/// Whether a program prints what it reads, or the end of it, and so a runner's summary.
+fn passes_input_on(words: &[String]) -> bool {
+    words
+        .first()
+        .is_some_and(|program| ["cat", "tail", "tee"].contains(&base_name(program)))
 }
 
 /// The commands of the last pipeline of a line, by their words; `None` where the shell redirects or backgrounds it.
@@ -501,7 +499,7 @@ mod tests {
             ("pytest 2>&1 |& tee log | tail -n 3", Some(Runner::Pytest)),
             ("false || cargo test 2>&1 | cat", Some(Runner::Cargo)),
             ("go test ./... | tee log", Some(Runner::Go)),
-            ("go test ./... | tail -1", None),
+            ("go test ./... | tail -1", Some(Runner::Go)),
             ("cargo test | grep -q ok", None),
             ("cat list | xargs pytest", None),
             ("cat list | pytest", Some(Runner::Pytest)),
