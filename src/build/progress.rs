@@ -84,7 +84,10 @@ impl Progress {
             return Some(format!("the last {unchanged} answers changed nothing"));
         }
         let equal = self.equal_failures();
-        (equal >= stuck_after as usize).then(|| format!("the last {equal} attempts failed alike"))
+        (equal >= stuck_after as usize).then(|| match equal {
+            1 => "the last attempt failed, and `stuck_after` is 1".to_owned(),
+            _ => format!("the last {equal} attempts failed alike"),
+        })
     }
 
     /// How many attempts failed alike, if the prompt mentions it.
