@@ -237,7 +237,7 @@ impl RunOutcome {
             message: format!(
                 "workspace changed since: {files}; --continue goes on with it, --no-resume starts a new run"
             ),
-            next_step: NextCommand::Continue,
+            next_step: ResumeWay::Continue,
             ..self
         }
     }
