@@ -1,197 +1,63 @@
 //! Finds credentials in readable directories: keys, tokens and passwords.
 //!
 //! They are recognised by name, and if a name is ambiguous by content. The search is bounded: the top of a toolchain, and
-//! a limited depth and number of names in what the user opens by name.
+//! a limited depth and number of names in what the user opens by name. The tables are words with white space between them.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use rustix::fs::{Access, access};
 
 use crate::process::sandbox::trace::PathResolver;
 
 /// Credentials of the system; `*` matches any part of a name.
-const SYSTEM: [&str; 34] = [
-    "/etc/shadow*",
-    "/etc/gshadow*",
-    "/etc/sudoers*",
-    "/etc/security/opasswd",
-    "/etc/ssh/*_key",
-    "/etc/ssl/private",
-    "/etc/pki/tls/private",
-    "/etc/pki/*/private",
-    "/etc/letsencrypt",
-    "/etc/krb5.keytab",
-    "/etc/NetworkManager/system-connections",
-    "/etc/netplan",
-    "/etc/wpa_supplicant",
-    "/etc/wireguard",
-    "/etc/openvpn",
-    "/etc/ipsec.secrets",
-    "/etc/ipsec.d/private",
-    "/etc/ppp/*-secrets",
-    "/etc/cryptsetup-keys.d",
-    "/etc/docker/key.json",
-    "/etc/kubernetes",
-    "/etc/rancher",
-    "/etc/mysql/debian.cnf",
-    "/etc/samba/private",
-    "/etc/cups/ssl",
-    "/etc/dovecot/private",
-    "/etc/postfix/sasl*",
-    "/etc/msmtprc",
-    "/etc/netrc",
-    "/etc/boto.cfg",
-    "/etc/credstore*",
-    "/run/user",
-    "/run/docker.sock",
-    "/run/dbus",
-];
+const SYSTEM: &str = "
+    /etc/shadow* /etc/gshadow* /etc/sudoers* /etc/security/opasswd
+    /etc/ssh/*_key /etc/ssl/private /etc/pki/tls/private /etc/pki/*/private /etc/letsencrypt /etc/krb5.keytab
+    /etc/NetworkManager/system-connections /etc/netplan /etc/wpa_supplicant /etc/wireguard /etc/openvpn
+    /etc/ipsec.secrets /etc/ipsec.d/private /etc/ppp/*-secrets
+    /etc/cryptsetup-keys.d /etc/docker/key.json /etc/kubernetes /etc/rancher
+    /etc/mysql/debian.cnf /etc/samba/private /etc/cups/ssl /etc/dovecot/private /etc/postfix/sasl* /etc/msmtprc
+    /etc/netrc /etc/boto.cfg /etc/credstore*
+    /run/user /run/docker.sock /run/dbus";
 
 /// Credentials of a home.
-const OF_A_HOME: [&str; 60] = [
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".netrc",
-    "_netrc",
-    ".npmrc",
-    ".yarnrc.yml",
-    ".pypirc",
-    ".git-credentials",
-    ".gem/credentials",
-    ".bundle/config",
-    ".vault-token",
-    ".pgpass",
-    ".my.cnf",
-    ".s3cfg",
-    ".boto",
-    ".databrickscfg",
-    ".terraform.d",
-    ".terraformrc",
-    ".pulumi",
-    ".fly",
-    ".railway",
-    ".oci",
-    ".password-store",
-    ".local/share/keyrings",
-    ".local/share/kwalletd",
-    ".local/share/uv/credentials",
-    ".mozilla",
-    ".thunderbird",
-    ".pki",
-    ".purple",
-    ".claude",
-    ".claude.json",
-    ".codex",
-    ".gemini",
-    ".config/gcloud",
-    ".config/gh",
-    ".config/hub",
-    ".config/glab-cli",
-    ".config/git/credentials",
-    ".config/pip",
-    ".config/uv",
-    ".config/containers/auth.json",
-    ".config/google-chrome",
-    ".config/chromium",
-    ".config/BraveSoftware",
-    ".config/Bitwarden",
-    ".config/op",
-    ".config/rclone",
-    ".config/sops",
-    ".config/doctl",
-    ".config/heroku",
-    ".cargo/credentials",
-    ".cargo/credentials.toml",
-    ".gradle/gradle.properties",
-    ".m2/settings-security.xml",
-    "snap/firefox",
-];
+const OF_A_HOME: &str = "
+    .ssh .gnupg .aws .azure .kube .docker .netrc _netrc
+    .npmrc .yarnrc.yml .pypirc .git-credentials .gem/credentials .bundle/config
+    .vault-token .pgpass .my.cnf .s3cfg .boto .databrickscfg
+    .terraform.d .terraformrc .pulumi .fly .railway .oci
+    .password-store .local/share/keyrings .local/share/kwalletd .local/share/uv/credentials
+    .mozilla .thunderbird .pki .purple .claude .claude.json .codex .gemini
+    .config/gcloud .config/gh .config/hub .config/glab-cli .config/git/credentials
+    .config/pip .config/uv .config/containers/auth.json
+    .config/google-chrome .config/chromium .config/BraveSoftware .config/Bitwarden
+    .config/op .config/rclone .config/sops .config/doctl .config/heroku
+    .cargo/credentials .cargo/credentials.toml .gradle/gradle.properties .m2/settings-security.xml snap/firefox";
 
 /// Names that are credentials in any directory; `*` matches any part of a name.
-const ANYWHERE: [&str; 26] = [
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".netrc",
-    "_netrc",
-    ".pypirc",
-    ".npmrc",
-    ".git-credentials",
-    ".pgpass",
-    ".my.cnf",
-    ".env",
-    ".vault-token",
-    ".credentials*",
-    "credentials.toml",
-    "credentials.json",
-    "credentials.xml",
-    "id_rsa*",
-    "id_dsa*",
-    "id_ecdsa*",
-    "id_ed25519*",
-    "*.kdbx",
-    "*.p12",
-    "*.pfx",
-];
+const ANYWHERE: &str = "
+    .ssh .gnupg .aws .azure .kube .docker .netrc _netrc .pypirc .npmrc .git-credentials .pgpass .my.cnf
+    .env .vault-token .credentials* credentials.toml credentials.json credentials.xml
+    id_rsa* id_dsa* id_ecdsa* id_ed25519* *.kdbx *.p12 *.pfx";
 
 /// Names that are credentials if the file contains a secret.
-const IF_SECRET: [&str; 17] = [
-    "credentials",
-    "*.pem",
-    "*.key",
-    "pip.conf",
-    "settings*.xml",
-    "gradle.properties",
-    ".condarc",
-    "condarc",
-    "npmrc",
-    ".yarnrc*",
-    "bunfig.toml",
-    ".bunfig.toml",
-    "config.toml",
-    "config",
-    "uv.toml",
-    "auth.json",
-    "nuget.config",
-];
+const IF_SECRET: &str = "
+    credentials *.pem *.key pip.conf settings*.xml gradle.properties .condarc condarc npmrc .yarnrc*
+    bunfig.toml .bunfig.toml config.toml config uv.toml auth.json nuget.config";
 
 /// Where a toolchain has such files, besides its top.
-const INSIDE_TOOLCHAINS: [&str; 9] = [
-    ".git/config",
-    ".git/credentials",
-    "etc/npmrc",
-    "versions/*/pip.conf",
-    "versions/node/*/etc/npmrc",
-    "install/global/*",
-    "envs/*/pip.conf",
-    "envs/*/.condarc",
-    "config/npmrc",
-];
+const INSIDE_TOOLCHAINS: &str = "
+    .git/config .git/credentials etc/npmrc versions/*/pip.conf versions/node/*/etc/npmrc install/global/*
+    envs/*/pip.conf envs/*/.condarc config/npmrc";
 
 /// How the name of a secret ends, in lower case.
-const SECRET_NAMES: [&str; 10] = [
-    "token",
-    "password",
-    "passwd",
-    "passphrase",
-    "secret",
-    "_auth",
-    "apikey",
-    "api_key",
-    "access_key",
-    "credential",
-];
+const SECRET_NAMES: &str =
+    "token password passwd passphrase secret _auth apikey api_key access_key credential";
 
 /// How many bytes of a file are searched, and in what is opened by name: how deep, and how many names.
 const MAX_BYTES: u64 = 64 << 10;
@@ -203,7 +69,7 @@ pub(super) fn of_the_system(resolver: &PathResolver) -> Vec<PathBuf> {
     // Most of them would be there.
     resolver.list(Path::new("/etc"));
     SYSTEM
-        .iter()
+        .split_whitespace()
         .flat_map(|pattern| matches(resolver, Path::new("/"), &pattern[1..]))
         .filter(|path| is_visible(path))
         .collect()
@@ -216,7 +82,7 @@ pub(super) fn of_the_home(resolver: &PathResolver, home: &Path) -> Vec<PathBuf> 
     if resolver.is_there(&config) {
         resolver.list(&config);
     }
-    let paths = OF_A_HOME.iter().map(|below| home.join(below));
+    let paths = OF_A_HOME.split_whitespace().map(|below| home.join(below));
     paths
         .chain(matches(resolver, home, ".m2/settings*.xml"))
         .filter(|path| resolver.trace(path).is_some())
@@ -227,7 +93,7 @@ pub(super) fn of_the_home(resolver: &PathResolver, home: &Path) -> Vec<PathBuf> 
 pub(super) fn at_the_top(resolver: &PathResolver, toolchain: &Path) -> Vec<PathBuf> {
     let top = names(resolver, toolchain);
     let inside = INSIDE_TOOLCHAINS
-        .iter()
+        .split_whitespace()
         .flat_map(|pattern| matches(resolver, toolchain, pattern));
     top.into_iter()
         .chain(inside)
@@ -261,11 +127,14 @@ pub(super) fn below(resolver: &PathResolver, top: &Path) -> Vec<PathBuf> {
 
 /// Whether a path is a credential, by its name or by name and content.
 pub(super) fn is_credential(path: &Path) -> bool {
+    static ALWAYS: LazyLock<Vec<&str>> = LazyLock::new(|| ANYWHERE.split_whitespace().collect());
+    static BY_CONTENT: LazyLock<Vec<&str>> =
+        LazyLock::new(|| IF_SECRET.split_whitespace().collect());
     let Some(name) = path.file_name().and_then(OsStr::to_str) else {
         return false;
     };
-    ANYWHERE.iter().any(|pattern| is_match(name, pattern)) && !name.ends_with(".pub")
-        || IF_SECRET.iter().any(|pattern| is_match(name, pattern)) && contains_secret(path)
+    let is_one_of = |patterns: &[&str]| patterns.iter().any(|pattern| is_match(name, pattern));
+    is_one_of(&ALWAYS) && !name.ends_with(".pub") || is_one_of(&BY_CONTENT) && contains_secret(path)
 }
 
 /// Whether the beginning of a file contains a private key, a named secret, or a URL with a password.
@@ -284,7 +153,9 @@ fn contains_secret(path: &Path) -> bool {
 fn is_secret_line(line: &str) -> bool {
     let is_secret_name = |name: &str| {
         let name = name.trim_matches(|c: char| c.is_whitespace() || "\"'</".contains(c));
-        SECRET_NAMES.iter().any(|ending| name.ends_with(ending))
+        SECRET_NAMES
+            .split_whitespace()
+            .any(|ending| name.ends_with(ending))
     };
     let has_user = |address: &str| {
         address

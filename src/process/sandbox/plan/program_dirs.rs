@@ -14,51 +14,15 @@ const SYSTEM: [&str; 8] = [
 ];
 const PACKAGES: &str = "/var/lib/dpkg";
 
-/// Toolchains, below the home.
-const TOOLCHAINS: [&str; 24] = [
-    ".cargo",
-    ".rustup",
-    ".pyenv",
-    ".nvm",
-    "go",
-    ".local/bin",
-    ".local/lib",
-    ".local/share/uv",
-    ".local/share/pipx",
-    ".local/share/mise",
-    ".asdf",
-    ".sdkman",
-    ".volta",
-    ".bun",
-    ".deno",
-    ".rbenv",
-    ".ghcup",
-    ".opam",
-    ".m2/repository",
-    ".gradle/caches",
-    ".gradle/wrapper",
-    "miniconda3",
-    "anaconda3",
-    "miniforge3",
-];
+/// Toolchains, below the home; like below, words with white space between them.
+const TOOLCHAINS: &str = "
+    .cargo .rustup .pyenv .nvm go .local/bin .local/lib .local/share/uv .local/share/pipx .local/share/mise
+    .asdf .sdkman .volta .bun .deno .rbenv .ghcup .opam .m2/repository .gradle/caches .gradle/wrapper
+    miniconda3 anaconda3 miniforge3";
 
 /// Directories of a home with mixed content: they are not opened as the parent of an entry of PATH.
-const MIXED: [&str; 14] = [
-    ".config",
-    ".cache",
-    ".local",
-    ".local/share",
-    ".local/state",
-    ".m2",
-    ".gradle",
-    ".var",
-    ".ssh",
-    ".gnupg",
-    "snap",
-    "Desktop",
-    "Documents",
-    "Downloads",
-];
+const MIXED: &str = "
+    .config .cache .local .local/share .local/state .m2 .gradle .var .ssh .gnupg snap Desktop Documents Downloads";
 
 /// How many names in a directory on PATH are checked for symlinks.
 const MAX_NAMES: usize = 4096;
@@ -99,7 +63,9 @@ impl ProgramSite<'_> {
     /// The toolchains below the home: the usual ones, and those that the caller's variables name.
     pub(super) fn toolchains(&self, named: Vec<PathBuf>) -> Vec<TracedPath> {
         let named = named.into_iter().filter(|path| self.is_in_home(path));
-        let usual = TOOLCHAINS.iter().map(|below| self.home.join(below));
+        let usual = TOOLCHAINS
+            .split_whitespace()
+            .map(|below| self.home.join(below));
         usual
             .chain(named)
             .filter_map(|path| self.below_home(&path))
@@ -168,7 +134,9 @@ impl ProgramSite<'_> {
     fn below_home(&self, path: &Path) -> Option<TracedPath> {
         let found = self.resolver.trace(path)?;
         let home = &self.real_home;
-        let is_mixed = MIXED.iter().any(|mixed| found.real == home.join(mixed));
+        let is_mixed = MIXED
+            .split_whitespace()
+            .any(|mixed| found.real == home.join(mixed));
         (!is_mixed && !home.starts_with(&found.real)).then_some(found)
     }
 
