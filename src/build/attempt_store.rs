@@ -356,7 +356,7 @@ pub(crate) fn keep_round(
     let attempts = &mut context.attempts;
     let round = RoundResult {
         retry_count,
-        tests: all_tests(results),
+        tests: TestTotals::sum(results.iter().filter_map(|result| result.tests.as_ref())),
         failed_checks: results.iter().filter(|result| !result.passed()).count() as u32,
         cause,
         usage: difference(&total, &attempts.used),
@@ -417,20 +417,6 @@ fn say_unstored(
         true => context.log.progress(text),
         false => context.log.note(text),
     }
-}
-
-/// The tests of all checks together.
-fn all_tests(results: &[&ToolResult]) -> Option<TestTotals> {
-    let mut all: Option<TestTotals> = None;
-    for tests in results.iter().filter_map(|result| result.tests.as_ref()) {
-        let all = all.get_or_insert_default();
-        all.executed += tests.executed;
-        all.passed += tests.passed;
-        all.failed += tests.failed;
-        all.skipped += tests.skipped;
-        all.failed_names.extend(tests.failed_names.iter().cloned());
-    }
-    all
 }
 
 fn sum(one: &UsageTotals, other: &UsageTotals) -> UsageTotals {

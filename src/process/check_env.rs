@@ -13,49 +13,23 @@ use rustix::fs::{Access, access};
 use crate::process::sandbox::policy::SandboxPolicy;
 use crate::process::sandbox::trace::PathResolver;
 
-/// Values that make output reproducible and programs non-interactive.
-const FIXED: [(&str, &str); 13] = [
-    ("TZ", "UTC"),
-    ("PYTHONDONTWRITEBYTECODE", "1"),
-    ("PYTHONHASHSEED", "0"),
-    ("COLUMNS", "200"),
-    ("NO_COLOR", "1"),
-    ("TERM", "dumb"),
-    ("PAGER", "cat"),
-    ("GIT_PAGER", "cat"),
-    ("MANPAGER", "cat"),
-    ("GIT_EDITOR", "true"),
-    ("GIT_TERMINAL_PROMPT", "0"),
-    ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
-    ("PIP_NO_INPUT", "1"),
-];
+/// Values that make output reproducible and programs non-interactive. Like the tables below: `NAME=VALUE`, with white space
+/// between them.
+const FIXED: &str = "
+    TZ=UTC COLUMNS=200 NO_COLOR=1 TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat GIT_EDITOR=true GIT_TERMINAL_PROMPT=0
+    PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1";
 
 /// Variables for directories below the home.
-const BELOW_HOME: [(&str, &str); 3] = [
-    ("XDG_CACHE_HOME", ".cache"),
-    ("XDG_CONFIG_HOME", ".config"),
-    ("XDG_DATA_HOME", ".local/share"),
-];
+const BELOW_HOME: &str = "XDG_CACHE_HOME=.cache XDG_CONFIG_HOME=.config XDG_DATA_HOME=.local/share";
 
 /// Variables for the caches of compilers and installers.
-const CACHES: [(&str, &str); 7] = [
-    ("GOCACHE", "go-build"),
-    ("CARGO_TARGET_DIR", "cargo-target"),
-    ("npm_config_cache", "npm"),
-    ("PIP_CACHE_DIR", "pip"),
-    ("UV_CACHE_DIR", "uv"),
-    ("GRADLE_USER_HOME", "gradle"),
-    ("CCACHE_DIR", "ccache"),
-];
+const CACHES: &str = "
+    GOCACHE=go-build CARGO_TARGET_DIR=cargo-target npm_config_cache=npm PIP_CACHE_DIR=pip UV_CACHE_DIR=uv
+    GRADLE_USER_HOME=gradle CCACHE_DIR=ccache";
 
 /// Makes toolchains use their caches instead of waiting for a network.
-const OFFLINE: [(&str, &str); 5] = [
-    ("CARGO_NET_OFFLINE", "true"),
-    ("GOPROXY", "off"),
-    ("UV_OFFLINE", "1"),
-    ("PIP_NO_INDEX", "1"),
-    ("npm_config_offline", "true"),
-];
+const OFFLINE: &str =
+    "CARGO_NET_OFFLINE=true GOPROXY=off UV_OFFLINE=1 PIP_NO_INDEX=1 npm_config_offline=true";
 
 /// The caller's variables that pass if the network is open.
 const NETWORK: [&str; 7] = [
@@ -184,9 +158,7 @@ impl CallerEnv {
     /// The variables for the network: the caller's proxies, or what makes toolchains work offline.
     pub fn network(&self, is_open: bool) -> Vec<(OsString, OsString)> {
         if !is_open {
-            return OFFLINE
-                .map(|(name, value)| (name.into(), value.into()))
-                .to_vec();
+            return assignments(OFFLINE, |value| value.into()).collect();
         }
         NETWORK
             .iter()
@@ -212,11 +184,9 @@ impl ChildDirs<'_> {
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
         let fresh = self.tmp.join("cache");
         let cache = self.cache.unwrap_or(&fresh);
-        let mut all = BELOW_HOME
-            .map(|(name, below)| (name.into(), self.home.join(below).into()))
-            .to_vec();
-        all.extend(CACHES.map(|(name, below)| (name.into(), cache.join(below).into())));
-        all
+        let of_home = assignments(BELOW_HOME, |below| self.home.join(below).into());
+        let of_caches = assignments(CACHES, |below| cache.join(below).into());
+        of_home.chain(of_caches).collect()
     }
 
     /// Whether an existing path exists inside, too.
@@ -235,9 +205,7 @@ pub(crate) fn for_check(
     let workspace = WorkspacePaths::new(dirs.workspace);
     let entries =
         trusted_entries(base.path(), &workspace).filter(|entry| dirs.shows(entry, &workspace));
-    let mut all: BTreeMap<OsString, OsString> = FIXED
-        .map(|(name, value)| (name.into(), value.into()))
-        .into();
+    let mut all: BTreeMap<OsString, OsString> = assignments(FIXED, |value| value.into()).collect();
     all.insert("PATH".into(), join_paths(entries).unwrap_or_default());
     all.insert(
         "LANG".into(),
@@ -257,6 +225,17 @@ pub(crate) fn for_check(
             .map(|(name, value)| (name.into(), value.into())),
     );
     all.into_iter().collect()
+}
+
+/// The variables of a table, with what is made of each value.
+fn assignments(
+    table: &'static str,
+    value: impl Fn(&str) -> OsString,
+) -> impl Iterator<Item = (OsString, OsString)> {
+    let pairs = table
+        .split_whitespace()
+        .filter_map(|word| word.split_once('='));
+    pairs.map(move |(name, word)| (name.into(), value(word)))
 }
 
 /// Whether a variable names the directory of a toolchain.
