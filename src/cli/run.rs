@@ -24,7 +24,7 @@ use crate::cli::wiring::{self, OpenedJournal};
 use crate::cli::workflow;
 use crate::conversation::log_state::LogState;
 use crate::error::{Error, Result};
-use crate::events::{BudgetLimits, Event, MAIN_AGENT, ReplacedRun};
+use crate::events::{BudgetLimits, Event, ReplacedRun};
 use crate::fleet::folder::FleetFolder;
 use crate::process::sandbox::probe::ProbeResult;
 use crate::snapshots::pending_apply::refuse_unfinished_apply;
@@ -209,7 +209,7 @@ fn start(
     for warning in &config.warnings {
         context.log.note(format!("warning: {warning}"))?;
     }
-    record_sandbox_mode(config, sandbox, context)?;
+    record_sandbox(config, sandbox, context)?;
     fresh_start::begin_from_another_run(run, &fresh)?;
     run.context.save()?;
     if is_resumed { run.resume() } else { Ok(()) }
@@ -250,32 +250,16 @@ fn budget_limits(budget: &BudgetSpec) -> Option<BudgetLimits> {
     (usd.is_some() || tokens.is_some()).then_some(BudgetLimits { usd, tokens })
 }
 
-/// Records the sandbox mode, and the one that the run had before if that was another.
-fn record_sandbox_mode(
+/// Records the sandbox mode.
+fn record_sandbox(
     config: &RunConfig,
     found: Option<&ProbeResult>,
     context: &mut Context,
 ) -> Result<()> {
-    let (mode, mut message) = match found {
-        Some(found) => (
-            found.mode.name(),
-            found.line(&sandbox::extra_access(&config.spec.sandbox)),
-        ),
-        None => (
-            "off",
-            "--no-sandbox: the checks run without kernel containment".to_owned(),
-        ),
-    };
     let before = context.facts(|facts| facts.sandbox().map(str::to_owned));
-    if let Some(before) = before.filter(|before| *before != mode) {
-        message += &format!(" (before it was resumed this run had: {before})");
-    }
-    context.log.record(Event::SandboxFound {
-        agent_id: MAIN_AGENT.into(),
-        mode: mode.into(),
-        message,
-        is_note: found.is_none_or(ProbeResult::is_noteworthy),
-    })
+    let extra_access = sandbox::extra_access(&config.spec.sandbox);
+    let event = sandbox::found_event(found, &extra_access, "the checks", before.as_deref());
+    context.log.record(event)
 }
 
 /// Records the end of the command and returns its result.

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::build::spec::{InputSource, LimitsSpec, SandboxSpec, Spec};
+use crate::events::{Event, MAIN_AGENT};
 use crate::process::check_env::CallerEnv;
 use crate::process::sandbox::plan::{PolicyPlan, sandbox_policy};
+use crate::process::sandbox::probe::ProbeResult;
 use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
 /// Where the sandboxed programs work.
@@ -108,6 +110,32 @@ pub(super) fn opened(paths: &[PathBuf], network: bool) -> String {
         text += "; the network is open, the host's loopback too";
     }
     text
+}
+
+/// The event of the mode that a run has: the one that was found, or none for `programs` with `--no-sandbox`. It names the
+/// mode that the run had before if that was another.
+pub(super) fn found_event(
+    found: Option<&ProbeResult>,
+    opened: &str,
+    programs: &str,
+    before: Option<&str>,
+) -> Event {
+    let (mode, mut message) = match found {
+        Some(found) => (found.mode.name(), found.line(opened)),
+        None => (
+            "off",
+            format!("--no-sandbox: {programs} run without kernel containment"),
+        ),
+    };
+    if let Some(before) = before.filter(|before| *before != mode) {
+        message += &format!(" (before it was resumed this run had: {before})");
+    }
+    Event::SandboxFound {
+        agent_id: MAIN_AGENT.into(),
+        mode: mode.into(),
+        message,
+        is_note: found.is_none_or(ProbeResult::is_noteworthy),
+    }
 }
 
 /// A path, and after an arrow what it resolves to if that is another one.

@@ -22,7 +22,6 @@ use crate::llm::provider::{ConnectSettings, connect};
 use crate::observers::console::Console;
 use crate::observers::debug::DebugFiles;
 use crate::process::cache::CacheOwner;
-use crate::process::sandbox::probe::ProbeResult;
 use crate::state::journal::{Journal, JournalRepair};
 use crate::state::reason::Reason;
 use crate::state::store::{Root, real_path};
@@ -257,33 +256,17 @@ fn connector(config: &WorkflowConfig, settings: &RunSettings, cancel: &CancelTok
     })
 }
 
-/// Records the sandbox mode, and the one that the run had before if that was another.
+/// Records the sandbox mode.
 pub(super) fn record_sandbox(
     config: &WorkflowConfig,
     settings: &RunSettings,
     context: &ExecutionContext,
 ) -> Result<()> {
     let found = settings.sandbox.as_ref();
-    let (mode, mut message) = match found {
-        Some(found) => (
-            found.mode.name(),
-            found.line(&sandbox::opened(&config.read, config.network)),
-        ),
-        None => (
-            "off",
-            "--no-sandbox: programs run without kernel containment".to_owned(),
-        ),
-    };
     let before = context.facts(|facts| facts.sandbox().map(str::to_owned));
-    if let Some(before) = before.filter(|before| before != mode) {
-        message += &format!(" (before it was resumed this run had: {before})");
-    }
-    context.log.record(Event::SandboxFound {
-        agent_id: MAIN_AGENT.into(),
-        mode: mode.into(),
-        message,
-        is_note: found.is_none_or(ProbeResult::is_noteworthy),
-    })
+    let opened = sandbox::opened(&config.read, config.network);
+    let event = sandbox::found_event(found, &opened, "programs", before.as_deref());
+    context.log.record(event)
 }
 
 /// The agents whose questions are open.
