@@ -40,7 +40,7 @@ impl From<Error> for ExecutionError {
     }
 }
 
-type Step<T = ()> = std::result::Result<T, ExecutionError>;
+type ExecutionResult<T = ()> = std::result::Result<T, ExecutionError>;
 
 impl<'a> Execution<'a> {
     pub(crate) fn new(plan: &'a ApplyPlan, store: &'a ObjectStore) -> Result<Execution<'a>> {
@@ -68,7 +68,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Makes all changes, durably. The old files stay under their temporary names until `clean`.
-    pub(crate) fn forward(&self) -> Step {
+    pub(crate) fn forward(&self) -> ExecutionResult {
         for change in self.deletions() {
             self.move_aside(change)?;
         }
@@ -151,7 +151,7 @@ impl<'a> Execution<'a> {
     }
 
     /// What is at the target of a change that is still to be made; `None` if it is made already.
-    fn still_old(&self, change: &PlannedChange) -> Step<Option<CarriedEntry>> {
+    fn still_old(&self, change: &PlannedChange) -> ExecutionResult<Option<CarriedEntry>> {
         let found = self.found(change)?;
         if self.plan.is_state(change, &found, change.new) {
             Ok(None)
@@ -166,7 +166,7 @@ impl<'a> Execution<'a> {
         ExecutionError::Conflict(late_conflict(self.plan.target(change)))
     }
 
-    fn move_aside(&self, change: &PlannedChange) -> Step {
+    fn move_aside(&self, change: &PlannedChange) -> ExecutionResult {
         if self.still_old(change)?.is_none() {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl<'a> Execution<'a> {
         Err(self.conflict(change))
     }
 
-    fn stage_new(&self, change: &PlannedChange) -> Step {
+    fn stage_new(&self, change: &PlannedChange) -> ExecutionResult {
         if let Some(found) = self.still_old(change)? {
             self.stage(change, change.new, &found)?;
         }
@@ -213,7 +213,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Puts the staged file in its place.
-    fn place(&self, change: &PlannedChange) -> Step {
+    fn place(&self, change: &PlannedChange) -> ExecutionResult {
         let Some(found) = self.still_old(change)? else {
             return Ok(());
         };

@@ -32,14 +32,8 @@ pub(super) enum PlanUse {
     Drive,
 }
 
-/// How a command shows its result.
-struct Output {
-    quiet: bool,
-    json: bool,
-}
-
 /// What a command asks for.
-struct Request {
+struct FleetRequest {
     folder: FleetFolder,
     arguments: FleetArguments,
     /// `--budget` of this command.
@@ -48,7 +42,8 @@ struct Request {
     retries_failed: bool,
     detaches: bool,
     dry_run: bool,
-    output: Output,
+    quiet: bool,
+    json: bool,
 }
 
 /// Runs `fleet run` or `fleet plan` and returns its exit code.
@@ -57,7 +52,7 @@ pub(super) fn main(arguments: FleetRunArguments, plan_use: PlanUse, env: &CliEnv
     folder.refuse_foreign()?;
     let specs = arguments.specs.iter();
     let specs = specs.map(|spec| kept_path(&env.absolute(&PathBuf::from(spec)), &folder));
-    let request = Request {
+    let request = FleetRequest {
         arguments: FleetArguments {
             specs: specs.collect(),
             engine: arguments.engine.name(),
@@ -80,10 +75,8 @@ pub(super) fn main(arguments: FleetRunArguments, plan_use: PlanUse, env: &CliEnv
         retries_failed: false,
         detaches: arguments.slurm.detach,
         dry_run: arguments.output.dry_run,
-        output: Output {
-            quiet: arguments.output.quiet,
-            json: arguments.output.json,
-        },
+        quiet: arguments.output.quiet,
+        json: arguments.output.json,
     };
     execute(request, env)
 }
@@ -96,7 +89,7 @@ pub(super) fn resume(arguments: &FleetResumeArguments, env: &CliEnv) -> Result<u
     recorded.jobs = arguments.jobs.or(recorded.jobs);
     recorded.engine = arguments.engine.map_or(recorded.engine, |word| word.name());
     execute(
-        Request {
+        FleetRequest {
             folder,
             arguments: recorded,
             budget: arguments.budget,
@@ -104,16 +97,14 @@ pub(super) fn resume(arguments: &FleetResumeArguments, env: &CliEnv) -> Result<u
             retries_failed: arguments.failed,
             detaches: arguments.detach,
             dry_run: false,
-            output: Output {
-                quiet: arguments.quiet,
-                json: arguments.json,
-            },
+            quiet: arguments.quiet,
+            json: arguments.json,
         },
         env,
     )
 }
 
-fn execute(request: Request, env: &CliEnv) -> Result<u8> {
+fn execute(request: FleetRequest, env: &CliEnv) -> Result<u8> {
     refuse_flags(&request)?;
     let cancel = cancel_on_signals()?;
     let folder = &request.folder;
@@ -122,20 +113,16 @@ fn execute(request: Request, env: &CliEnv) -> Result<u8> {
     if request.dry_run {
         return show_entries(&request, before, &planned).map(|()| 0);
     }
-    let mut engine_check = None;
-    if request.plan_use == PlanUse::Drive && request.arguments.engine == EngineName::Slurm {
-        let mut providers: Vec<_> = planned.entries.iter().filter_map(|e| e.provider).collect();
-        providers.dedup_by_key(|provider| provider.name);
-        let caller = SlurmCaller {
-            variables: env.variables().collect(),
-            providers,
-        };
-        engine_check = Some(SlurmSettings::check(folder, &caller, &cancel)?);
-    }
+    let slurm = match (request.plan_use, request.arguments.engine) {
+        (PlanUse::Drive, EngineName::Slurm) => {
+            Some(slurm_settings(&request, &planned, &cancel, env)?)
+        }
+        (PlanUse::Write, _) | (_, EngineName::Local) => None,
+    };
     let _lock = folder.create()?;
     // Another driver may have written it since.
     let before = FleetPlan::load(folder)?;
-    let mut console = FleetConsole::new(request.output.quiet, env);
+    let mut console = FleetConsole::new(request.quiet, env);
     let plan = write_plan(&request, before, &planned, &cancel)?;
     for note in &planned.notes {
         console.note(note.clone());
@@ -146,35 +133,39 @@ fn execute(request: Request, env: &CliEnv) -> Result<u8> {
     }
     folder.forget_cancelled()?;
     let host = RunHost::new(folder.clone(), console);
-    let (end, console) = match engine_check {
+    let mut engine: Box<dyn Engine> = match slurm {
         None => {
-            let jobs = request
-                .arguments
-                .jobs
-                .map_or_else(cpus, |jobs| jobs as usize);
-            let program = PathBuf::from("/proc/self/exe");
-            let mut engine = LocalEngine::new(program, folder, jobs);
-            drive(
-                &request,
-                (&plan, &planned),
-                &mut engine,
-                (host, cancel),
-                env,
-            )?
+            let jobs = request.arguments.jobs;
+            let jobs = jobs.map_or_else(cpus, |jobs| jobs as usize);
+            Box::new(LocalEngine::new("/proc/self/exe".into(), folder, jobs))
         }
-        Some(settings) => {
-            let mut engine = SlurmEngine::new(settings, folder, &plan)?;
-            drive(
-                &request,
-                (&plan, &planned),
-                &mut engine,
-                (host, cancel),
-                env,
-            )?
-        }
+        Some(settings) => Box::new(SlurmEngine::new(settings, folder, &plan)?),
     };
+    let (end, console) = drive(
+        &request,
+        (&plan, &planned),
+        &mut *engine,
+        (host, cancel),
+        env,
+    )?;
     let summary = summarize(folder, &plan)?;
     conclude(&request, summary, console, Some(end))
+}
+
+/// What tasks on Slurm need, before anything is written.
+fn slurm_settings(
+    request: &FleetRequest,
+    planned: &PlannedEntries,
+    cancel: &CancelToken,
+    env: &CliEnv,
+) -> Result<SlurmSettings> {
+    let mut providers: Vec<_> = planned.entries.iter().filter_map(|e| e.provider).collect();
+    providers.dedup_by_key(|provider| provider.name);
+    let caller = SlurmCaller {
+        variables: env.variables().collect(),
+        providers,
+    };
+    SlurmSettings::check(&request.folder, &caller, cancel)
 }
 
 fn cpus() -> usize {
@@ -182,7 +173,7 @@ fn cpus() -> usize {
 }
 
 /// Refuses what the engine cannot obey.
-fn refuse_flags(request: &Request) -> Result<()> {
+fn refuse_flags(request: &FleetRequest) -> Result<()> {
     let sbatch = &request.arguments.slurm.sbatch;
     if request.arguments.engine == EngineName::Slurm {
         return refuse_plan(&request.folder, sbatch);
@@ -199,11 +190,11 @@ fn refuse_flags(request: &Request) -> Result<()> {
 
 /// Prints the entries, or the state that the plan would have.
 fn show_entries(
-    request: &Request,
+    request: &FleetRequest,
     before: Option<FleetPlan>,
     planned: &PlannedEntries,
 ) -> Result<()> {
-    if request.output.json {
+    if request.json {
         let is_new = before.is_none();
         let plan = merged_plan(request, before, planned);
         let mut summary = summarize(&request.folder, &plan)?;
@@ -211,7 +202,7 @@ fn show_entries(
         summary.fleet_id = summary.fleet_id.filter(|_| !is_new);
         return write_stdout(&summary.json()?);
     }
-    if !request.output.quiet {
+    if !request.quiet {
         planned.notes.iter().for_each(|note| print_stderr(note));
     }
     let lines = planned.entries.iter().map(|planned| {
@@ -226,7 +217,7 @@ fn show_entries(
 
 /// Writes the plan before anything starts; the ledger is there first.
 fn write_plan(
-    request: &Request,
+    request: &FleetRequest,
     before: Option<FleetPlan>,
     planned: &PlannedEntries,
     cancel: &CancelToken,
@@ -248,7 +239,7 @@ fn write_plan(
 }
 
 fn merged_plan(
-    request: &Request,
+    request: &FleetRequest,
     before: Option<FleetPlan>,
     planned: &PlannedEntries,
 ) -> FleetPlan {
@@ -292,7 +283,7 @@ fn forget_result(folder: &FleetFolder, entry: &FleetEntry) -> Result<()> {
 
 /// Runs the driver on an engine.
 fn drive(
-    request: &Request,
+    request: &FleetRequest,
     (plan, planned): (&FleetPlan, &PlannedEntries),
     engine: &mut dyn Engine,
     (mut host, cancel): (RunHost, CancelToken),
@@ -325,7 +316,7 @@ fn drive(
 
 /// Prints the result and returns the exit code.
 fn conclude(
-    request: &Request,
+    request: &FleetRequest,
     mut summary: FleetSummary,
     mut console: FleetConsole,
     end: Option<DriverEnd>,
@@ -348,11 +339,11 @@ fn conclude(
     }
     summary.find_next(&request.folder);
     let exit_code = summary.exit_code;
-    if request.output.json {
+    if request.json {
         write_stdout(&summary.json()?)?;
         return Ok(exit_code);
     }
-    let is_shown = request.plan_use == PlanUse::Drive && !request.output.quiet;
+    let is_shown = request.plan_use == PlanUse::Drive && !request.quiet;
     if let Some(next) = summary.next.as_ref().filter(|_| is_shown) {
         print_stderr(&format!("next: {next}"));
     }
@@ -360,7 +351,7 @@ fn conclude(
     Ok(exit_code)
 }
 
-fn result_line(request: &Request, summary: &FleetSummary) -> String {
+fn result_line(request: &FleetRequest, summary: &FleetSummary) -> String {
     let path = request.folder.path.display();
     let counts = &summary.counts;
     if request.plan_use == PlanUse::Write {

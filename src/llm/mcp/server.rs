@@ -46,12 +46,12 @@ pub(in crate::llm) struct McpServer {
 /// What the thread and the server share.
 #[derive(Default)]
 struct SharedQueue {
-    requests: VecDeque<QueuedRequest>,
+    requests: VecDeque<QueuedCall>,
     /// The client and the id of the current call.
     current: Option<(u64, Value)>,
 }
 
-struct QueuedRequest {
+struct QueuedCall {
     client: u64,
     request: McpRequest,
     reply_to: Arc<Mutex<UnixStream>>,
@@ -128,7 +128,7 @@ impl McpServer {
         true
     }
 
-    fn next(&mut self) -> Option<QueuedRequest> {
+    fn next(&mut self) -> Option<QueuedCall> {
         let mut shared = lock(&self.shared);
         let queued = shared.requests.pop_front()?;
         shared.current = Some((queued.client, queued.request.id.clone()));
@@ -261,7 +261,7 @@ impl McpReader {
                 if shared.requests.len() == MAX_QUEUED {
                     return send(reply_to, &protocol::busy(&request.id));
                 }
-                shared.requests.push_back(QueuedRequest {
+                shared.requests.push_back(QueuedCall {
                     client: *number,
                     request,
                     reply_to: reply_to.clone(),
