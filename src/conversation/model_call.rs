@@ -442,54 +442,36 @@ fn reserve(
 
 impl AttemptRecorder<'_> {
     fn record(&self, event: RetryEvent<'_>) -> Result<()> {
-        let AttemptRecorder {
-            agent,
-            place,
-            pending,
-            budget,
-            shared_budget,
-            secrets,
-        } = *self;
-        let agent_id = agent.id();
+        let (agent, place, log) = (self.agent, self.place, &self.agent.log);
         match event {
             RetryEvent::Piece(piece) => {
-                agent.log.show(|| {
+                log.show(|| {
                     Some(Event::TextStreamed {
                         agent_id: agent.id(),
                         text: streamed_text(piece).unwrap_or_default(),
                         bytes: streamed_bytes(piece)?,
                     })
                 });
-                agent.log.stream(|| Event::ModelStreamed {
-                    agent_id,
+                log.stream(|| Event::ModelStreamed {
+                    agent_id: agent.id(),
                     place,
                     piece: piece.to_owned(),
                 })
             }
             RetryEvent::Sending { attempt } => {
                 let retried = Event::ModelRetried {
-                    agent_id,
+                    agent_id: agent.id(),
                     place,
                     attempt,
                 };
-                let recorded = agent.log.record_when(retried, |state| {
-                    agent.check_cancelled()?;
-                    let readiness = match pending.session {
-                        Some(_) => budget.left(state.usage()).map(|_| Readiness::Ready)?,
-                        None => budget.readiness(pending.worst, state.usage())?,
-                    };
-                    if readiness == Readiness::Ready {
-                        reserve(shared_budget, budget, agent, pending, state)?;
-                    }
-                    Ok(readiness)
-                });
+                let recorded = log.record_when(retried, |state| self.readiness(state));
                 recorded.map(drop)
             }
             RetryEvent::RoundFailed { round, of, message } => {
-                agent.log.record_synced(Event::ErrorOccurred {
-                    agent_id,
+                log.record_synced(Event::ErrorOccurred {
+                    agent_id: agent.id(),
                     error_type: STEP_ERROR.into(),
-                    error_message: secrets.redact(message).into_owned(),
+                    error_message: self.secrets.redact(message).into_owned(),
                     current_state: agent.state_name.clone(),
                     is_retryable: round < of,
                     retry_count: round,
@@ -503,23 +485,39 @@ impl AttemptRecorder<'_> {
                 spent,
                 again_after,
             } => {
+                let message = self.secrets.redact(message);
                 let wait =
                     again_after.map(|delay| format!("; next try in {} s", delay.as_secs_f64()));
-                agent.log.record_synced(Event::ErrorOccurred {
-                    agent_id,
+                log.record_synced(Event::ErrorOccurred {
+                    agent_id: agent.id(),
                     error_type: MODEL_ERROR.into(),
-                    error_message: format!(
-                        "{}{}",
-                        secrets.redact(message),
-                        wait.unwrap_or_default()
-                    ),
+                    error_message: format!("{message}{}", wait.unwrap_or_default()),
                     current_state: agent.state_name.clone(),
                     is_retryable: again_after.is_some(),
                     retry_count: attempt,
                     max_retries: retry::RETRIES,
-                    charge: budget.charge(spent, pending.worst),
+                    charge: self.budget.charge(spent, self.pending.worst),
                 })
             }
         }
+    }
+
+    /// Whether the budgets allow the request now; what it may cost is reserved then.
+    fn readiness(&self, state: &LogState) -> Result<Readiness> {
+        self.agent.check_cancelled()?;
+        let readiness = match self.pending.session {
+            Some(_) => self.budget.left(state.usage()).map(|_| Readiness::Ready)?,
+            None => self.budget.readiness(self.pending.worst, state.usage())?,
+        };
+        if readiness == Readiness::Ready {
+            reserve(
+                self.shared_budget,
+                self.budget,
+                self.agent,
+                self.pending,
+                state,
+            )?;
+        }
+        Ok(readiness)
     }
 }
