@@ -21,7 +21,7 @@ pub(crate) const CAUSE: &str = "cause";
 
 /// The attempts of a run so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Attempts {
+pub(crate) struct Attempts {
     known: BTreeMap<u64, Attempt>,
     /// An attempt whose files were written and not yet tested.
     applied: Option<Attempt>,
@@ -35,7 +35,7 @@ struct Attempt {
 }
 
 impl Attempts {
-    pub fn apply(&mut self, event: &Event) {
+    pub(crate) fn apply(&mut self, event: &Event) {
         match event {
             Event::FilesApplied {
                 written, deleted, ..
@@ -63,7 +63,7 @@ impl Attempts {
     }
 
     /// For the prompt: that the last `equal` attempts failed alike, and what each of them changed.
-    pub fn repeated_failure(&self, equal: usize) -> String {
+    pub(crate) fn repeated_failure(&self, equal: usize) -> String {
         let mut text = format!(
             "The last {equal} attempts failed in the same way. What they changed did not touch the cause:"
         );
@@ -74,7 +74,7 @@ impl Attempts {
     }
 
     /// For the prompt: which attempt this is, how many are left, and a line for each earlier one.
-    pub fn summary(&self, state: &RunState) -> String {
+    pub(crate) fn summary(&self, state: &RunState) -> String {
         let (number, all) = state.attempt();
         let mut text = match all - number {
             0 => format!("This is attempt {number} of {all}, the last one."),

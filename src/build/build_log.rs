@@ -19,14 +19,14 @@ pub(crate) type RecordedFiles = BTreeMap<String, Option<String>>;
 
 /// The result of the checks on what was taken in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BaselineResult {
+pub(crate) struct BaselineResult {
     pub passed: bool,
     pub report: String,
 }
 
 /// The run that this one continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ContinuedRun {
+pub(crate) struct ContinuedRun {
     pub run_id: String,
     /// The id of the tree that the workspace had.
     pub tree: String,
@@ -40,31 +40,34 @@ impl ContinuedRun {
     }
 }
 
-/// The state of a build that follows from the events of its log.
+/// The state of a build that follows from the events of its log. Only events change it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BuildLog {
-    phase: Option<Phase>,
+    /// The phase that the last transition led to.
+    pub(crate) phase: Option<Phase>,
     /// The retry count of the last transition.
     retry_count: Option<u32>,
     /// The files of the last attempt.
     attempt_files: Vec<String>,
-    rounds: Rounds,
+    pub(crate) rounds: Rounds,
     attempts: Attempts,
-    progress: Progress,
+    pub(crate) progress: Progress,
     baseline: Option<BaselineResult>,
     continued: Option<ContinuedRun>,
-    sandbox: Option<String>,
+    /// The sandbox mode that the run had last.
+    pub(crate) sandbox: Option<String>,
     /// Hidden files that are in the workspace.
-    hidden: Vec<String>,
+    pub(crate) hidden: Vec<String>,
     /// The tree of the workspace before the hidden check that runs.
     before_hidden: Option<String>,
-    /// What was restored since the last files were written.
-    restored: RestoredFiles,
+    /// What was restored since the last files were written: the model does not know of it yet.
+    pub(crate) restored: RestoredFiles,
     /// The files that answers and tools wrote and did not delete since.
     files: RecordedFiles,
     /// Outcome and reason of a run that is over.
-    end: Option<(String, String)>,
-    max_retries: Option<u32>,
+    pub(crate) end: Option<(String, String)>,
+    /// `max_retries` of the spec when the run was last started.
+    pub(crate) max_retries: Option<u32>,
     tested: Option<BTreeMap<String, TestedFile>>,
 }
 
@@ -173,19 +176,6 @@ impl BuildLog {
         }
     }
 
-    /// The phase that the last transition led to.
-    pub fn phase(&self) -> Option<Phase> {
-        self.phase
-    }
-
-    pub fn rounds(&self) -> &Rounds {
-        &self.rounds
-    }
-
-    pub fn attempts(&self) -> &Attempts {
-        &self.attempts
-    }
-
     /// For the prompt: the attempts so far, and whether they failed alike.
     pub(crate) fn attempts_for_prompt(&self, state: &RunState) -> String {
         let summary = self.attempts.summary(state);
@@ -201,49 +191,19 @@ impl BuildLog {
         Some(self.attempts.repeated_failure(equal))
     }
 
-    pub fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
     /// The checks before the first request, if there were any.
-    pub fn baseline(&self) -> Option<&BaselineResult> {
+    pub(crate) fn baseline(&self) -> Option<&BaselineResult> {
         self.baseline.as_ref()
     }
 
     /// The run that this one continues.
-    pub fn continued(&self) -> Option<&ContinuedRun> {
+    pub(crate) fn continued(&self) -> Option<&ContinuedRun> {
         self.continued.as_ref()
     }
 
-    /// The sandbox mode that the run had last.
-    pub fn sandbox(&self) -> Option<&str> {
-        self.sandbox.as_deref()
-    }
-
-    /// Hidden files that a crash left in the workspace.
-    pub fn hidden(&self) -> &[String] {
-        &self.hidden
-    }
-
-    /// What was restored since the last files were written: the model does not know of it yet.
-    pub fn restored(&self) -> &RestoredFiles {
-        &self.restored
-    }
-
-    /// `max_retries` of the spec when the run was last started.
-    pub fn max_retries(&self) -> Option<u32> {
-        self.max_retries
-    }
-
     /// The files that all checks have passed on; `None` where the log is older than this record.
-    pub fn tested(&self) -> Option<&BTreeMap<String, TestedFile>> {
+    pub(crate) fn tested(&self) -> Option<&BTreeMap<String, TestedFile>> {
         self.tested.as_ref()
-    }
-
-    /// Outcome and reason of a run that is over.
-    pub fn end(&self) -> Option<(&str, &str)> {
-        let (outcome, reason) = self.end.as_ref()?;
-        Some((outcome, reason))
     }
 
     /// How the files that another run wrote differ from these.

@@ -49,7 +49,7 @@ pub(crate) fn keep_workspace(
     workspace.sweep()?;
     let mut attempts = AttemptStore::open(root, run.run_id)?;
     let build_log = read_build_log(root, run.run_id)?;
-    for path in build_log.hidden() {
+    for path in &build_log.hidden {
         workspace.remove(Path::new(path))?;
     }
     if let Some(tree) = build_log.before_hidden() {

@@ -87,7 +87,7 @@ impl Run {
     pub(crate) fn resume(&mut self) -> Result<()> {
         self.add_missing_transitions()?;
         self.context.workspace.sweep()?;
-        for path in self.context.facts(|facts| facts.hidden().to_vec()) {
+        for path in self.context.facts(|facts| facts.hidden.clone()) {
             self.context.workspace.remove(Path::new(&path))?;
         }
         self.undo_hidden_check()?;
@@ -241,7 +241,7 @@ impl Run {
 
 /// The transitions that a crash kept out of the log: `state.json` is written first.
 pub fn missing_transitions(facts: &BuildLog, state: &RunState) -> Vec<Event> {
-    let Some(known) = facts.phase() else {
+    let Some(known) = facts.phase else {
         return Vec::new();
     };
     let way = known.path_to(state.phase);

@@ -25,7 +25,7 @@ const DIGEST_BYTES: usize = 16;
 
 /// The failures of a run so far, a fold of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// What failed in the round of each attempt.
     failures: BTreeMap<u64, Option<String>>,
     /// Whether the answer of each attempt changed nothing.
@@ -35,7 +35,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn apply(&mut self, event: &Event) {
+    pub(crate) fn apply(&mut self, event: &Event) {
         match event {
             Event::FilesApplied { unchanged, .. } => self.applied = Some(*unchanged),
             Event::TransitionOccurred {
@@ -57,7 +57,7 @@ impl Progress {
     }
 
     /// How many rounds in a row, the last one included, failed alike.
-    pub fn equal_failures(&self) -> usize {
+    pub(crate) fn equal_failures(&self) -> usize {
         let mut failures = self.failures.values().rev();
         match failures.next() {
             Some(Some(last)) => {
@@ -70,7 +70,7 @@ impl Progress {
     }
 
     /// Why the run leads nowhere, if it does; `stuck_after` is the number of equal failures, 0 for never.
-    pub fn stuck(&self, stuck_after: u32) -> Option<String> {
+    pub(crate) fn stuck(&self, stuck_after: u32) -> Option<String> {
         if stuck_after == 0 {
             return None;
         }
@@ -91,7 +91,7 @@ impl Progress {
     }
 
     /// How many attempts failed alike, if the prompt mentions it.
-    pub fn failures_for_prompt(&self) -> Option<usize> {
+    pub(crate) fn failures_for_prompt(&self) -> Option<usize> {
         Some(self.equal_failures()).filter(|equal| *equal >= TOLD_AFTER)
     }
 }

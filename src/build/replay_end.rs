@@ -28,12 +28,12 @@ pub(crate) fn end_difference(
 }
 
 fn outcome_difference(recorded: &BuildLog, state: &RunState) -> Option<String> {
-    let (outcome, reason) = recorded.end()?;
+    let (outcome, reason) = recorded.end.as_ref()?;
     let now = state.phase.name();
     let reason_now = state.reason.map(|reason| reason.to_string());
     let reason_now = reason_now.unwrap_or_default();
-    let is_same = (outcome, reason) == (now, reason_now.as_str());
-    if is_same || reason == Reason::ReplayMismatch.to_string() {
+    let is_same = outcome == now && *reason == reason_now;
+    if is_same || *reason == Reason::ReplayMismatch.to_string() {
         return None;
     }
     let why = state.last_error.as_ref().map(|why| format!(": {why}"));

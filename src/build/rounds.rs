@@ -12,7 +12,7 @@ use crate::state::phase::Phase;
 
 /// The rounds of a run so far.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Rounds {
+pub(crate) struct Rounds {
     checks: BTreeMap<String, CheckHistory>,
     last: Vec<CheckResult>,
 }
@@ -26,7 +26,7 @@ struct CheckHistory {
 
 /// The result of a check in the last round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CheckResult {
+pub(crate) struct CheckResult {
     pub name: String,
     pub passed: bool,
     pub flaky: bool,
@@ -35,7 +35,7 @@ pub struct CheckResult {
 
 impl Rounds {
     /// Checks that run before the first request do not count as a round.
-    pub fn apply(&mut self, event: &Event) {
+    pub(crate) fn apply(&mut self, event: &Event) {
         match event {
             Event::StateStarted { state_name, .. } if state_name == Phase::Testing.name() => {
                 self.last.clear()
@@ -68,12 +68,12 @@ impl Rounds {
     }
 
     /// The results of the last round, in the order in which the checks ran.
-    pub fn last(&self) -> &[CheckResult] {
+    pub(crate) fn last(&self) -> &[CheckResult] {
         &self.last
     }
 
     /// The tests that no earlier round executed.
-    pub fn first_executed(&self, check: &str, result: &ToolResult) -> Vec<String> {
+    pub(crate) fn first_executed(&self, check: &str, result: &ToolResult) -> Vec<String> {
         let earlier = self.checks.get(check);
         let is_new =
             |name: &&String| earlier.is_none_or(|earlier| !earlier.executed.contains(*name));
@@ -87,7 +87,7 @@ impl Rounds {
     }
 
     /// The tests that an earlier round executed and this result did not.
-    pub fn lost(&self, check: &str, result: &ToolResult) -> Option<EvidenceProblem> {
+    pub(crate) fn lost(&self, check: &str, result: &ToolResult) -> Option<EvidenceProblem> {
         let (earlier, tests) = (self.checks.get(check)?, result.tests.as_ref()?);
         if tests.executed < earlier.most {
             return Some(EvidenceProblem::LostTests {

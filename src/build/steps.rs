@@ -198,7 +198,7 @@ impl CheckRound {
             .filter(|(index, result)| result.passed() && !checks[*index].hidden)
             .map(|(index, _)| checks[*index].name.as_str())
             .collect();
-        let RestoredFiles { restored, removed } = &context.facts(|facts| facts.restored().clone());
+        let RestoredFiles { restored, removed } = &context.facts(|facts| facts.restored.clone());
         RoundReport {
             text: match failed.is_empty() {
                 true => String::new(),
@@ -339,7 +339,7 @@ fn compare_with_earlier_rounds(context: &Context, check: &CheckSpec, result: &mu
     if !result.passed() || check.min_tests.is_some() || !context.rules.has_tests() {
         return;
     }
-    let lost = context.facts(|facts| facts.rounds().lost(&check.name, result));
+    let lost = context.facts(|facts| facts.rounds.lost(&check.name, result));
     if let Some(lost) = lost {
         result.problem = Some(CheckProblem::Unproven(lost));
     }
@@ -421,7 +421,7 @@ fn output_event(
 ) -> Event {
     let keeps_names = context.rules.has_tests();
     let first_executed = keeps_names
-        .then(|| context.facts(|facts| facts.rounds().first_executed(&check.name, result)));
+        .then(|| context.facts(|facts| facts.rounds.first_executed(&check.name, result)));
     let skipped_names = keeps_names.then(|| result.names.skipped.iter().cloned().collect());
     Event::ScriptOutput {
         agent_id: MAIN_AGENT.into(),
@@ -517,7 +517,7 @@ fn verdict(context: &Context, round: &CheckRound) -> Result<Outcome> {
                 format!("check {name}: {}", problem.unwrap_or_default()),
             ))
         }
-        _ => match context.facts(|facts| facts.progress().stuck(context.spec.stuck_after)) {
+        _ => match context.facts(|facts| facts.progress.stuck(context.spec.stuck_after)) {
             // Without retries the run is over anyway, and for another reason.
             Some(stuck) if context.state.retries_left() > 0 => Err(Error::Failed(
                 Reason::Stuck,

@@ -108,7 +108,7 @@ fn report_again(
     }
     let changes = changes_since_success(root, state, &build_log, cancel)?;
     let outcome = RunOutcome::of_state(state, log_state.notes().to_vec())
-        .with_checks(build_log.rounds().last())
+        .with_checks(build_log.rounds.last())
         .with_changes(&changes);
     let hint = if changes.is_empty() {
         " (--no-resume starts a new one)"
@@ -256,7 +256,7 @@ fn record_sandbox(
     found: Option<&ProbeResult>,
     context: &mut Context,
 ) -> Result<()> {
-    let before = context.facts(|facts| facts.sandbox().map(str::to_owned));
+    let before = context.facts(|facts| facts.sandbox.clone());
     let extra_access = sandbox::extra_access(&config.spec.sandbox);
     let event = sandbox::found_event(found, &extra_access, "the checks", before.as_deref());
     context.log.record(event)
@@ -270,7 +270,7 @@ fn conclude(config: &RunConfig, run: &mut Run, result: Result<Phase>) -> RunOutc
         Ok(_) => RunOutcome::of_state(&context.state, notes),
         Err(error) => RunOutcome::unfinished(error, &context.state, notes),
     };
-    let outcome = context.facts(|facts| outcome.with_checks(facts.rounds().last()));
+    let outcome = context.facts(|facts| outcome.with_checks(facts.rounds.last()));
     let records = context.attempts.records().list().unwrap_or_default();
     let best = best_text(&records, None, config.named_root.as_deref());
     let event = end_event(&context.state, &result, outcome.message().to_owned(), best);

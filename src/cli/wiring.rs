@@ -172,7 +172,7 @@ fn updated_state(config: &RunConfig, mut state: RunState, build_log: &Mutex<Buil
     let build_log = build_log.lock().unwrap_or_else(PoisonError::into_inner);
     build_log.lead_to_testing(&mut state);
     let has_changed = build_log
-        .max_retries()
+        .max_retries
         .is_some_and(|before| before != in_spec);
     if let Some(max_retries) = config.max_retries.or(has_changed.then_some(in_spec)) {
         state.max_retries = max_retries.max(state.retry_count);

@@ -47,7 +47,7 @@ pub(crate) trait Tool {
 
 /// The result of a tool.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ToolResult {
+pub(crate) struct ToolResult {
     /// Why it did not pass; `None` where it passed.
     pub problem: Option<CheckProblem>,
     pub exit_code: i32,
@@ -68,7 +68,7 @@ pub struct ToolResult {
 
 /// What a tool printed on one stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ToolOutput {
+pub(crate) struct ToolOutput {
     /// As a terminal would show it; of a long stream, head and tail.
     pub text: String,
     pub bytes: u64,
@@ -110,12 +110,12 @@ impl ToolRegistry {
 
 impl ToolResult {
     /// Whether the check passed.
-    pub fn passed(&self) -> bool {
+    pub(crate) fn passed(&self) -> bool {
         self.problem.is_none()
     }
 
     /// The result of a tool that could not do its work.
-    pub fn broken(problem: CheckProblem) -> ToolResult {
+    pub(crate) fn broken(problem: CheckProblem) -> ToolResult {
         ToolResult {
             problem: Some(problem),
             exit_code: CANNOT_START,

@@ -17,14 +17,14 @@ use crate::workspace::{RecordStep, RecordedWalk, WalkCursor, Workspace, Workspac
 
 /// The names of restored and removed files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RestoredFiles {
+pub(crate) struct RestoredFiles {
     pub restored: Vec<String>,
     pub removed: Vec<String>,
 }
 
 impl RestoredFiles {
     /// Adds more, each name once.
-    pub fn add(&mut self, more: RestoredFiles) {
+    pub(crate) fn add(&mut self, more: RestoredFiles) {
         let add = |all: &mut Vec<String>, more: Vec<String>| {
             let known: HashSet<String> = all.iter().cloned().collect();
             all.extend(more.into_iter().filter(|name| !known.contains(name)));
