@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cancel::CancelToken;
 use crate::cli::env::{CliEnv, cancel_on_signals};
-use crate::cli::fleet::summary::{EntryState, entries_text, summarize};
+use crate::cli::fleet::summary::{entries_text, summarize};
 use crate::error::{Error, Result};
 use crate::fleet::engine::EngineName;
 use crate::fleet::engine::slurm::{SlurmCaller, SlurmEngine, SlurmSettings};
@@ -14,6 +14,7 @@ use crate::fleet::engine::{Engine, EngineTask};
 use crate::fleet::folder::FleetFolder;
 use crate::fleet::ledger::Ledger;
 use crate::fleet::plan::FleetPlan;
+use crate::report::fleet::model::EntryState;
 use crate::state::store::Root;
 
 /// Returns what is printed.

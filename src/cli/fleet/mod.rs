@@ -17,9 +17,9 @@ mod variables;
 use crate::cli::env::CliEnv;
 use crate::cli::fleet::arguments::FleetCommand;
 use crate::cli::fleet::run::PlanUse;
-use crate::cli::fleet::summary::FleetSummary;
 use crate::cli::output::{print_error, write_stdout};
 use crate::error::Result;
+use crate::report::fleet::model::FleetSummary;
 
 /// Runs the command and returns its exit code.
 pub(super) fn main(command: FleetCommand, env: &CliEnv) -> u8 {

@@ -1,34 +1,23 @@
 //! `fleet report`: one page with all entries, and a report of each run that it links to.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-
-use serde::Serialize;
 
 use crate::cli::arguments::{ReportArguments, ReportFormat};
 use crate::cli::env::CliEnv;
-use crate::cli::fleet::status::{fleet_state, outcome_word};
-use crate::cli::fleet::summary::{EntryState, EntrySummary, FleetSummary};
+use crate::cli::fleet::status::fleet_state;
 use crate::cli::fleet::variables::MatrixAxis;
 use crate::cli::report::{self, write_whole};
 use crate::error::{Error, Result};
 use crate::fleet::folder::FleetFolder;
 use crate::fleet::plan::FleetPlan;
-use crate::fleet::task_result::TaskOutcome;
-use crate::report::fleet::model::{CountedEntry, FleetReport, ReportedEntry, SolvedRow};
+use crate::report::fleet::model::{
+    CountedEntry, EntryState, EntrySummary, FleetReport, FleetSummary, SolvedRow,
+};
 use crate::report::fleet::page::fleet_page;
 use crate::report::fleet::solved::solved_rows;
-use crate::text::shorten::one_line;
 
 const PAGE_FILE: &str = "report.html";
-const SHOWN_CHARACTERS: usize = 300;
-
-/// The object of `fleet report --json`.
-#[derive(Serialize)]
-struct ReportObject {
-    #[serde(flatten)]
-    summary: FleetSummary,
-    solved: Vec<SolvedRow>,
-}
 
 /// Writes the page, and returns what is printed: its path, or the data.
 pub(super) fn main(
@@ -38,36 +27,25 @@ pub(super) fn main(
     json: bool,
 ) -> Result<String> {
     let (folder, summary) = fleet_state(env, directory)?;
-    let solved = solved(&folder, &summary)?;
+    let mut report = FleetReport {
+        solved: solved(&folder, &summary)?,
+        links: HashMap::new(),
+        summary,
+    };
     if json {
-        let object = ReportObject { summary, solved };
-        let text = serde_json::to_string(&object)
+        let text = serde_json::to_string(&report)
             .map_err(|error| Error::Bug(format!("cannot serialize the report: {error}")))?;
         return Ok(text + "\n");
     }
     let path = out.map_or_else(|| folder.file(PAGE_FILE), |out| env.absolute(out));
-    let page_folder = path.parent().unwrap_or(Path::new("/")).to_owned();
-    let mut entries = Vec::new();
-    for entry in &summary.entries {
-        let link = run_page(env, &folder, entry)?;
-        let link = link.map(|link| relative_link(&link, &page_folder));
-        entries.push(reported(entry, link));
+    let page_folder = path.parent().unwrap_or(Path::new("/"));
+    for entry in &report.summary.entries {
+        if let Some(page) = run_page(env, &folder, entry)? {
+            let link = relative_link(&page, page_folder);
+            report.links.insert(entry.name.clone(), link);
+        }
     }
-    let page = fleet_page(&FleetReport {
-        title: format!(
-            "Fleet {}: {}",
-            summary.fleet_id.as_deref().unwrap_or_default(),
-            summary.outcome
-        ),
-        outcome: summary.outcome,
-        counts: summary.counts.text(),
-        budget_usd: summary.budget_usd,
-        spent_usd: summary.spent_usd,
-        reserved_usd: summary.reserved_usd,
-        next: summary.next.clone(),
-        entries,
-        solved,
-    });
+    let page = fleet_page(&report);
     write_whole(&path, &page).map_err(|error| Error::io("write", &path, error))?;
     Ok(format!("{}\n", path.display()))
 }
@@ -90,7 +68,7 @@ fn solved(folder: &FleetFolder, summary: &FleetSummary) -> Result<Vec<SolvedRow>
             spec: entry.spec.clone(),
             variables: entry.variables.clone(),
             is_solved: matches!(entry.state, EntryState::Over | EntryState::LeftOut)
-                .then(|| entry.outcome == Some(TaskOutcome::Success.word())),
+                .then(|| entry.has_succeeded()),
         })
         .collect();
     Ok(solved_rows(&counted, &keys))
@@ -132,22 +110,5 @@ fn relative_link(path: &Path, folder: &Path) -> String {
     match shown.starts_with('/') {
         true => format!("file://{escaped}"),
         false => escaped,
-    }
-}
-
-fn reported(entry: &EntrySummary, link: Option<String>) -> ReportedEntry {
-    let has_succeeded = entry.outcome == Some(TaskOutcome::Success.word());
-    let message = entry.message.as_deref().filter(|_| !has_succeeded);
-    ReportedEntry {
-        name: entry.name.clone(),
-        spec: entry.spec.clone(),
-        variables: entry.variables.clone(),
-        outcome: outcome_word(entry),
-        reason: entry.reason.clone().unwrap_or_default(),
-        cause: one_line(message.unwrap_or_default(), SHOWN_CHARACTERS),
-        starts: entry.starts,
-        spent_usd: entry.spent_usd,
-        seconds: entry.seconds,
-        link,
     }
 }

@@ -8,7 +8,7 @@ use crate::cli::fleet::arguments::{FleetResumeArguments, FleetRunArguments};
 use crate::cli::fleet::entries::{PlannedEntries, planned_entries};
 use crate::cli::fleet::host::RunHost;
 use crate::cli::fleet::progress::FleetConsole;
-use crate::cli::fleet::summary::{FleetSummary, budget_text, entries_text, summarize};
+use crate::cli::fleet::summary::{budget_text, entries_text, summarize};
 use crate::cli::output::{print_stderr, write_stdout};
 use crate::error::{Error, Result};
 use crate::fleet::driver::{Driver, DriverEnd, DriverEntry, DriverSettings};
@@ -20,6 +20,7 @@ use crate::fleet::ledger::Ledger;
 use crate::fleet::plan::{FleetArguments, FleetEntry, FleetPlan, SlurmResources, kept_path};
 use crate::fleet::task_result::{TaskOutcome, TaskResult};
 use crate::llm::provider::ProviderFacts;
+use crate::report::fleet::model::FleetSummary;
 use crate::state::reason::Reason;
 use crate::state::store::Root;
 

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use crate::cli::env::CliEnv;
-use crate::cli::fleet::summary::{EntryState, EntrySummary, FleetSummary, budget_text, summarize};
+use crate::cli::fleet::summary::{budget_text, summarize};
 use crate::cli::fleet::variables::named_entry;
 use crate::cli::table::Table;
 use crate::error::Result;
 use crate::fleet::folder::FleetFolder;
 use crate::fleet::plan::FleetPlan;
+use crate::report::fleet::model::FleetSummary;
 use crate::text::shorten::one_line;
 
 const SHOWN_CHARACTERS: usize = 80;
@@ -33,7 +34,7 @@ pub(super) fn main(env: &CliEnv, directory: &Path, json: bool) -> Result<String>
         let message = entry.message.as_deref().unwrap_or_default();
         table.add([
             named_entry(&entry.name, &entry.variables),
-            outcome_word(entry),
+            entry.outcome_word().to_owned(),
             entry.reason.clone().unwrap_or_default(),
             entry.starts.to_string(),
             format!("${:.4}", entry.spent_usd),
@@ -55,16 +56,4 @@ pub(super) fn main(env: &CliEnv, directory: &Path, json: bool) -> Result<String>
         text += &format!("next: {next}\n");
     }
     Ok(text)
-}
-
-pub(super) fn outcome_word(entry: &EntrySummary) -> String {
-    let word = match (entry.outcome, entry.state) {
-        (_, EntryState::LeftOut) => "left out",
-        (Some(outcome), _) => outcome,
-        (None, EntryState::Running) => "RUNNING",
-        (None, EntryState::Interrupted) => "INTERRUPTED",
-        (None, EntryState::Cancelled) => "CANCELLED",
-        (None, _) => "waiting",
-    };
-    word.to_owned()
 }

@@ -1,9 +1,6 @@
-//! The state of a fleet, from its files alone: the object of `fleet run --json` and `fleet status --json`.
+//! The state of a fleet, from its files alone.
 
 use std::collections::BTreeSet;
-
-use serde::Serialize;
-use serde_json::{Map, Value};
 
 use crate::cli::fleet::root_facts::RootFacts;
 use crate::error::{Error, Result};
@@ -11,86 +8,10 @@ use crate::fleet::folder::FleetFolder;
 use crate::fleet::ledger::{Ledger, LedgerState};
 use crate::fleet::plan::{FleetEntry, FleetPlan};
 use crate::fleet::task_result::{TaskOutcome, TaskResult};
+use crate::report::fleet::model::{EntryCounts, EntryState, EntrySummary, FleetSummary};
 use crate::state::reason::Reason;
-use crate::state::run::UsageTotals;
 use crate::state::store::Root;
 use crate::text::quote::shell_word;
-
-/// The state of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum EntryState {
-    /// SUCCESS or FAILED.
-    Over,
-    Refused,
-    Paused,
-    Cancelled,
-    /// A process has the lock of its root.
-    Running,
-    /// It was started and has no result.
-    Interrupted,
-    Waiting,
-    /// The last command did not ask for it, or its spec is gone.
-    LeftOut,
-}
-
-/// An entry with what is known of it.
-#[derive(Debug, Serialize)]
-pub(super) struct EntrySummary {
-    pub name: String,
-    pub spec: String,
-    pub variables: Map<String, Value>,
-    /// The number of the repetition, from 0.
-    pub repeat: u32,
-    pub state: EntryState,
-    /// `null` where it has no result.
-    pub outcome: Option<&'static str>,
-    pub reason: Option<String>,
-    pub message: Option<String>,
-    pub exit_code: Option<u8>,
-    pub starts: u32,
-    pub run_id: Option<String>,
-    pub usage: Option<UsageTotals>,
-    /// What all runs of its root have spent, in USD.
-    pub spent_usd: f64,
-    pub seconds: Option<f64>,
-    pub host: Option<String>,
-    pub root: String,
-    /// Whether it failed and `fleet resume --failed` goes on with it.
-    #[serde(skip)]
-    can_continue: bool,
-}
-
-/// How many entries are in each state.
-#[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct EntryCounts {
-    pub entries: usize,
-    pub success: usize,
-    pub failed: usize,
-    pub refused: usize,
-    pub paused: usize,
-    pub cancelled: usize,
-    pub running: usize,
-    pub interrupted: usize,
-    pub waiting: usize,
-    pub left_out: usize,
-}
-
-/// The result of a fleet.
-#[derive(Debug, Serialize)]
-pub(super) struct FleetSummary {
-    /// `null` before a plan is written.
-    pub fleet_id: Option<String>,
-    pub outcome: &'static str,
-    pub exit_code: u8,
-    pub counts: EntryCounts,
-    pub budget_usd: Option<f64>,
-    pub spent_usd: f64,
-    pub reserved_usd: f64,
-    pub entries: Vec<EntrySummary>,
-    pub notes: Vec<String>,
-    pub next: Option<String>,
-}
 
 /// Reads the state of a fleet. Takes no lock.
 pub(super) fn summarize(folder: &FleetFolder, plan: &FleetPlan) -> Result<FleetSummary> {
@@ -273,9 +194,7 @@ fn counts(entries: &[EntrySummary]) -> EntryCounts {
     };
     for entry in entries {
         let count = match entry.state {
-            EntryState::Over if entry.outcome == Some(TaskOutcome::Success.word()) => {
-                &mut counts.success
-            }
+            EntryState::Over if entry.has_succeeded() => &mut counts.success,
             EntryState::Over => &mut counts.failed,
             EntryState::Refused => &mut counts.refused,
             EntryState::Paused => &mut counts.paused,
@@ -310,28 +229,5 @@ impl EntryCounts {
             + self.running
             + self.interrupted
             + self.waiting
-    }
-
-    /// `3 succeeded, 1 failed`.
-    pub(super) fn text(&self) -> String {
-        let parts = [
-            (self.success, "succeeded"),
-            (self.failed, "failed"),
-            (self.refused, "refused"),
-            (self.paused, "paused"),
-            (self.cancelled, "cancelled"),
-            (self.running, "running"),
-            (self.interrupted, "interrupted"),
-            (self.waiting, "waiting"),
-            (self.left_out, "left out"),
-        ];
-        let parts = parts.iter().filter(|(count, _)| 0 < *count);
-        let parts: Vec<String> = parts
-            .map(|(count, word)| format!("{count} {word}"))
-            .collect();
-        match parts.is_empty() {
-            true => "no entries".into(),
-            false => parts.join(", "),
-        }
     }
 }

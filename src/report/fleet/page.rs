@@ -7,10 +7,13 @@ use crate::html::document::{
 };
 use crate::html::units::{duration, usd};
 use crate::html::writer::{Column, HtmlWriter, escape};
-use crate::report::fleet::model::{FleetReport, ReportedEntry, SolvedRow};
+use crate::report::fleet::model::{EntrySummary, FleetReport, SolvedRow};
+use crate::text::shorten::one_line;
 
 /// What a page may take, in bytes; a row of the table always has a place.
 const PAGE: usize = 64 << 20;
+/// How much of a cause is shown.
+const SHOWN_CHARACTERS: usize = 300;
 const SORT: &str = include_str!("sort.js");
 
 /// A section and what writes it.
@@ -26,7 +29,10 @@ pub(crate) fn fleet_page(report: &FleetReport) -> String {
     sections.push((section("entries", "Entries"), entries));
     let titles: Vec<PageSection> = sections.iter().map(|(section, _)| *section).collect();
     let mut page = HtmlWriter::new(PAGE);
-    begin_scripted_document(&mut page, &report.title, &titles, SORT);
+    let summary = &report.summary;
+    let id = summary.fleet_id.as_deref().unwrap_or_default();
+    let title = format!("Fleet {id}: {}", summary.outcome);
+    begin_scripted_document(&mut page, &title, &titles, SORT);
     for (section, write) in sections {
         begin_section(&mut page, section);
         write(&mut page, report);
@@ -42,21 +48,23 @@ pub(crate) fn fleet_page(report: &FleetReport) -> String {
 }
 
 fn result(page: &mut HtmlWriter, report: &FleetReport) {
-    let class = report.outcome.to_ascii_lowercase();
+    let summary = &report.summary;
+    let class = summary.outcome.to_ascii_lowercase();
     page.put(format_args!("<div class=\"result {class}\">"));
-    page.paragraph("", &format!("{}: {}", report.outcome, report.counts));
+    let counts = summary.counts.text();
+    page.paragraph("", &format!("{}: {counts}", summary.outcome));
     page.raw("</div>\n<dl>\n");
-    page.term("Spent", &usd(Some(report.spent_usd)));
-    page.term("Reserved", &usd(Some(report.reserved_usd)));
-    let budget = report
+    page.term("Spent", &usd(Some(summary.spent_usd)));
+    page.term("Reserved", &usd(Some(summary.reserved_usd)));
+    let budget = summary
         .budget_usd
         .map_or("none".to_owned(), |budget| usd(Some(budget)));
     page.term("Budget", &budget);
-    let seconds = report.entries.iter().filter_map(|entry| entry.seconds);
+    let seconds = summary.entries.iter().filter_map(|entry| entry.seconds);
     let seconds = seconds.fold(0.0, |sum, seconds| sum + seconds);
     page.term("Time of all tasks", &duration((seconds * 1000.0) as u64));
     page.raw("</dl>\n");
-    if let Some(next) = &report.next {
+    if let Some(next) = &summary.next {
         page.paragraph("", "Go on with this fleet:");
         page.pre("Command", next);
     }
@@ -116,14 +124,14 @@ fn entries(page: &mut HtmlWriter, report: &FleetReport) {
         "All entries; a name leads to the report of its run",
         &columns,
     );
-    for entry in &report.entries {
-        row(page, entry);
+    for entry in &report.summary.entries {
+        row(page, entry, report.links.get(&entry.name));
     }
     page.end_table();
 }
 
-fn row(page: &mut HtmlWriter, entry: &ReportedEntry) {
-    match &entry.link {
+fn row(page: &mut HtmlWriter, entry: &EntrySummary, link: Option<&String>) {
+    match link {
         Some(link) => {
             page.put(format_args!(
                 "<tr><th scope=\"row\"><a href=\"{}\">{}</a></th>",
@@ -133,13 +141,14 @@ fn row(page: &mut HtmlWriter, entry: &ReportedEntry) {
         }
         None => page.row_head(&entry.name),
     }
-    let class = match entry.outcome.as_str() {
+    let outcome = entry.outcome_word();
+    let class = match outcome {
         "SUCCESS" => "good",
         "FAILED" | "REFUSED" => "bad",
         _ => "warn",
     };
-    page.cell(class, &entry.outcome);
-    page.cell("", &entry.reason);
+    page.cell(class, outcome);
+    page.cell("", entry.reason.as_deref().unwrap_or_default());
     page.cell("", &entry.spec);
     let variables = entry.variables.iter();
     let variables = variables.map(|(key, value)| match value.as_str() {
@@ -153,7 +162,9 @@ fn row(page: &mut HtmlWriter, entry: &ReportedEntry) {
         Some(seconds) => number(page, seconds, &duration((seconds * 1000.0) as u64)),
         None => number(page, -1.0, "-"),
     }
-    page.cell("text", &entry.cause);
+    let message = entry.message.as_deref().filter(|_| !entry.has_succeeded());
+    let cause = one_line(message.unwrap_or_default(), SHOWN_CHARACTERS);
+    page.cell("text", &cause);
     page.end_row();
 }
 
