@@ -67,22 +67,36 @@ pub(super) fn planned_entries(
         findings: &mut findings,
         has_budget: arguments.budget.is_some() || has_budget_already(folder, before)?,
     };
-    let mut entries: Vec<PlannedEntry> = Vec::new();
+    let entries = checked_entries(&candidates, &mut checker, &mut notes)?;
+    let has_budget = checker.has_budget;
+    if !findings.is_empty() {
+        return Err(Error::Findings(without_repetitions(findings)));
+    }
+    notes.extend(
+        notes_of_inexact_budgets(&entries)
+            .into_iter()
+            .filter(|_| has_budget),
+    );
+    Ok(PlannedEntries { entries, notes })
+}
+
+/// The valid entries. One that is asked for twice is taken once, with a note; two with one name are a mistake.
+fn checked_entries(
+    candidates: &[Candidate],
+    checker: &mut EntryChecker<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<PlannedEntry>> {
+    let mut entries = Vec::new();
     let mut noted = BTreeSet::new();
-    let mut names: BTreeMap<String, (PathBuf, Map<String, Value>, u32)> = BTreeMap::new();
+    let mut by_name: BTreeMap<String, &Candidate> = BTreeMap::new();
     for candidate in candidates {
         let name = candidate.name();
-        let Some(entry) = checker.entry(&candidate, &name)? else {
+        let Some(entry) = checker.entry(candidate, &name)? else {
             continue;
         };
-        let what = (
-            candidate.spec.path.clone(),
-            candidate.variables.clone(),
-            candidate.repeat,
-        );
-        match names.insert(name.clone(), what.clone()) {
+        match by_name.insert(name.clone(), candidate) {
             None => entries.push(entry),
-            Some(same) if same == what => {
+            Some(other) if other.is_same_entry(candidate) => {
                 let note = format!("{name} is asked for twice; it is taken once");
                 if noted.insert(name) {
                     notes.push(note);
@@ -94,16 +108,7 @@ pub(super) fn planned_entries(
             }
         }
     }
-    let has_budget = checker.has_budget;
-    if !findings.is_empty() {
-        return Err(Error::Findings(without_repetitions(findings)));
-    }
-    notes.extend(
-        notes_of_inexact_budgets(&entries)
-            .into_iter()
-            .filter(|_| has_budget),
-    );
-    Ok(PlannedEntries { entries, notes })
+    Ok(entries)
 }
 
 /// Whether an earlier command set a budget, which stays.
@@ -234,6 +239,12 @@ impl Candidate {
     fn name(&self) -> String {
         let given = self.given_name.clone();
         given.unwrap_or_else(|| entry_name(&self.spec.path, &self.variables, self.repeat))
+    }
+
+    fn is_same_entry(&self, other: &Candidate) -> bool {
+        self.spec.path == other.spec.path
+            && self.variables == other.variables
+            && self.repeat == other.repeat
     }
 
     /// A mistake, at the line of the manifest if there is one.

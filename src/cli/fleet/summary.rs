@@ -47,62 +47,67 @@ fn entry_summary(
     entry: &FleetEntry,
     cancelled: &BTreeSet<String>,
 ) -> Result<EntrySummary> {
-    let result = TaskResult::load(folder, &entry.name)?;
+    let result = TaskResult::load(folder, &entry.name)?
+        .filter(|result| result.task.spec_hash == entry.spec_hash);
     let root = folder.root(&entry.name);
     let facts = RootFacts::read(&root)?;
     // Only where it decides: finding out takes a millisecond or more.
     let is_running = || Root::open(&root).is_ok_and(|root| root.lock_holder().is_some());
-    let of_spec = result.filter(|result| result.task.spec_hash == entry.spec_hash);
-    let state = match of_spec.as_ref().map(|result| result.outcome) {
-        Some(TaskOutcome::Success) => EntryState::Over,
-        // A failure that is not asked for any longer does not decide how the fleet ends.
-        Some(TaskOutcome::Failed) if !entry.left_out && !is_continued(entry, &of_spec) => {
-            EntryState::Over
-        }
+    let state = match &result {
+        Some(result) if decides(result, entry) => EntryState::Over,
         _ if is_running() => EntryState::Running,
         _ if entry.left_out => EntryState::LeftOut,
         _ if cancelled.contains(&entry.name) => EntryState::Cancelled,
-        Some(TaskOutcome::Refused) => EntryState::Refused,
-        Some(TaskOutcome::Paused) => EntryState::Paused,
+        Some(result) if result.outcome == TaskOutcome::Refused => EntryState::Refused,
+        Some(result) if result.outcome == TaskOutcome::Paused => EntryState::Paused,
         _ if facts.starts > 0 => EntryState::Interrupted,
         _ => EntryState::Waiting,
     };
-    let result = of_spec.filter(|result| match state {
+    let result = result.filter(|result| match state {
         EntryState::Over | EntryState::Refused | EntryState::Paused => true,
         EntryState::LeftOut => result.outcome == TaskOutcome::Failed,
         _ => false,
     });
-    let reason = result.as_ref().map(|result| result.reason.clone());
+    let result = result.as_ref();
     let was_cancelled = (state == EntryState::Cancelled).then(|| Reason::Cancelled.to_string());
-    let has_failed = result
-        .as_ref()
-        .is_some_and(|result| result.outcome == TaskOutcome::Failed);
-    let word = reason.as_deref().and_then(Reason::from_word);
-    let can_continue = has_failed
-        && !entry.left_out
-        && word.is_some_and(|reason| reason.is_continuable() || reason == Reason::Lost);
     Ok(EntrySummary {
-        can_continue,
+        can_continue: !entry.left_out && result.is_some_and(can_continue),
         name: entry.name.clone(),
         spec: entry.spec.clone(),
         variables: entry.variables.clone(),
         repeat: entry.repeat,
         state,
-        outcome: result.as_ref().map(|result| result.outcome.word()),
-        reason: reason.or(was_cancelled),
-        message: result.as_ref().map(|result| result.message.clone()),
-        exit_code: result.as_ref().map(|result| result.exit_code),
+        outcome: result.map(|result| result.outcome.word()),
+        reason: result.map(|result| result.reason.clone()).or(was_cancelled),
+        message: result.map(|result| result.message.clone()),
+        exit_code: result.map(|result| result.exit_code),
         starts: facts.starts,
-        run_id: result
-            .as_ref()
-            .and_then(|result| result.run_id.clone())
-            .or(facts.run_id.clone()),
-        usage: result.as_ref().map(|result| result.usage),
         spent_usd: facts.spent_usd(),
-        seconds: result.as_ref().and_then(seconds),
-        host: result.map(|result| result.task.host),
+        run_id: result
+            .and_then(|result| result.run_id.clone())
+            .or(facts.run_id),
+        usage: result.map(|result| result.usage),
+        seconds: result.and_then(seconds),
+        host: result.map(|result| result.task.host.clone()),
         root: FleetFolder::relative_root(&entry.name),
     })
+}
+
+/// Whether an entry is over with this result. A failure that is not asked for any longer does not decide how the fleet
+/// ends.
+fn decides(result: &TaskResult, entry: &FleetEntry) -> bool {
+    match result.outcome {
+        TaskOutcome::Success => true,
+        TaskOutcome::Failed => !entry.left_out && result.is_over(entry),
+        TaskOutcome::Refused | TaskOutcome::Paused => false,
+    }
+}
+
+/// Whether `fleet resume --failed` goes on with a run that ended so.
+fn can_continue(result: &TaskResult) -> bool {
+    let reason = Reason::from_word(&result.reason);
+    result.outcome == TaskOutcome::Failed
+        && reason.is_some_and(|reason| reason.is_continuable() || reason == Reason::Lost)
 }
 
 impl FleetSummary {
@@ -174,10 +179,6 @@ pub(super) fn budget_text(usd: f64) -> String {
         true => format!("${usd:.2}"),
         false => format!("${usd}"),
     }
-}
-
-fn is_continued(entry: &FleetEntry, result: &Option<TaskResult>) -> bool {
-    result.as_ref().is_some_and(|result| !result.is_over(entry))
 }
 
 /// How long the task took that wrote the result.
