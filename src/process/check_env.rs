@@ -227,8 +227,8 @@ pub(crate) fn for_check(
     all.into_iter().collect()
 }
 
-/// The variables of a table, with what is made of each value.
-fn assignments(
+/// The variables of a table of `NAME=VALUE`, with what is made of each value.
+pub(super) fn assignments(
     table: &'static str,
     value: impl Fn(&str) -> OsString,
 ) -> impl Iterator<Item = (OsString, OsString)> {

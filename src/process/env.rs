@@ -6,35 +6,16 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-use crate::process::check_env::{CallerEnv, ChildDirs, is_toolchain_variable};
+use crate::process::check_env::{CallerEnv, ChildDirs, assignments, is_toolchain_variable};
 
 /// Values that make programs non-interactive, and keep Python from writing bytecode that a later run would trust.
-const REPLACED: [(&str, &str); 12] = [
-    ("PAGER", "cat"),
-    ("GIT_PAGER", "cat"),
-    ("MANPAGER", "cat"),
-    ("EDITOR", "true"),
-    ("VISUAL", "true"),
-    ("GIT_EDITOR", "true"),
-    ("GIT_SEQUENCE_EDITOR", "true"),
-    ("GIT_TERMINAL_PROMPT", "0"),
-    ("SSH_ASKPASS_REQUIRE", "never"),
-    ("TERM", "dumb"),
-    ("PYTHONUNBUFFERED", "1"),
-    ("PYTHONDONTWRITEBYTECODE", "1"),
-];
+const REPLACED: &str = "
+    PAGER=cat GIT_PAGER=cat MANPAGER=cat EDITOR=true VISUAL=true GIT_EDITOR=true GIT_SEQUENCE_EDITOR=true
+    GIT_TERMINAL_PROMPT=0 SSH_ASKPASS_REQUIRE=never TERM=dumb PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1";
 
 /// Changes how a shell or an interpreter starts.
-const STARTUP: [&str; 8] = [
-    "BASH_ENV",
-    "ENV",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "PROMPT_COMMAND",
-    "PYTHONSTARTUP",
-    "PYTHONINSPECT",
-    "PYTHONPYCACHEPREFIX",
-];
+const STARTUP: &str = "
+    BASH_ENV ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PYTHONSTARTUP PYTHONINSPECT PYTHONPYCACHEPREFIX";
 
 /// How the names of secrets end, those of model keys included.
 const SECRET_ENDINGS: [&str; 4] = ["_TOKEN", "_SECRET", "_PASSWORD", "_KEY"];
@@ -55,7 +36,7 @@ pub(crate) fn for_environments(
         .filter(|(name, _)| passes(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    all.extend(REPLACED.map(|(name, value)| (name.into(), value.into())));
+    all.extend(assignments(REPLACED, |value| value.into()));
     all.entry("MPLBACKEND".into())
         .or_insert_with(|| "Agg".into());
     if let Some(dirs) = dirs {
@@ -80,7 +61,8 @@ fn is_dropped(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else {
         return true;
     };
-    STARTUP.contains(&name) || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
+    STARTUP.split_whitespace().any(|word| word == name)
+        || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
 /// Whether a variable names a directory or a service of the caller's session.

@@ -4,26 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 /// Programs, locale, login, network.
-const NAMES: [&str; 18] = [
-    "HOME",
-    "PATH",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "TMPDIR",
-    "XDG_CONFIG_HOME",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "NODE_EXTRA_CA_CERTS",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "CLOUD_ML_REGION",
-];
+const NAMES: &str = "
+    HOME PATH USER LOGNAME LANG LC_ALL LC_CTYPE TZ TMPDIR XDG_CONFIG_HOME
+    SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY CLOUD_ML_REGION";
 const OWN_PREFIXES: [&str; 2] = ["ANTHROPIC_", "CLAUDE_"];
 
 /// The variable that makes the program use a cloud instead of the provider, and the prefixes of that cloud's login.
@@ -50,7 +33,10 @@ pub(in crate::llm) fn passed_variables(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> BTreeMap<OsString, OsString> {
     passed(variables, |name| {
-        NAMES.contains(&name) || NAMES.contains(&name.to_uppercase().as_str())
+        let upper = name.to_uppercase();
+        NAMES
+            .split_whitespace()
+            .any(|known| known == name || known == upper)
     })
 }
 
