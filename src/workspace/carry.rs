@@ -17,7 +17,7 @@ use crate::workspace::entry::{
     open_listable, open_regular, open_trusted, read_bounded, read_link, remove_file, remove_folder,
     rename, rename_new, stat_entry,
 };
-use crate::workspace::handle::plain;
+use crate::workspace::handle::{folders_and_name, plain};
 use crate::workspace::path_error::PathError;
 use crate::workspace::resolve::{ResolvedFolder, Resolver};
 use crate::workspace::rules::{Access, CARRY};
@@ -277,9 +277,8 @@ impl CarryFolder {
 
     /// The folder around a path, which exists, and the last name.
     fn parent_of<'p>(&self, path: &'p Path) -> Result<(ResolvedFolder<'_>, &'p OsStr), PathError> {
-        let names = plain(path)?;
-        let (name, folders) = names.split_last().ok_or(PathError::Outside)?;
-        let folder = self.resolver().folder(folders.iter().copied())?;
+        let (folders, name) = folders_and_name(path)?;
+        let folder = self.resolver().folder(folders.into_iter())?;
         Ok((folder, name))
     }
 

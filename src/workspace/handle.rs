@@ -224,9 +224,8 @@ impl Workspace {
         path: &'p Path,
         rules: CallerRules<'static>,
     ) -> Result<(ResolvedFolder<'_>, &'p OsStr), PathError> {
-        let components = plain(path)?;
-        let (name, folders) = components.split_last().ok_or(PathError::Outside)?;
-        let folder = self.resolver(rules).folder(folders.iter().copied())?;
+        let (folders, name) = folders_and_name(path)?;
+        let folder = self.resolver(rules).folder(folders.into_iter())?;
         Ok((folder, name))
     }
 
@@ -280,4 +279,11 @@ pub(super) fn plain(path: &Path) -> Result<Vec<&OsStr>, PathError> {
     components
         .filter(|components| !components.is_empty())
         .ok_or(PathError::Outside)
+}
+
+/// The components of such a path without the last one, and that one.
+pub(super) fn folders_and_name(path: &Path) -> Result<(Vec<&OsStr>, &OsStr), PathError> {
+    let mut folders = plain(path)?;
+    let name = folders.pop().ok_or(PathError::Outside)?;
+    Ok((folders, name))
 }

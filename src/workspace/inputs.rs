@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::workspace::entry::{FileTime, create_link, rename, stage_name};
-use crate::workspace::handle::{Workspace, plain};
+use crate::workspace::handle::{Workspace, folders_and_name, plain};
 use crate::workspace::path_error::PathError;
 use crate::workspace::rules::{INPUT, SNAPSHOT};
 use crate::workspace::stage::{StagedFile, StagedMode};
@@ -83,11 +83,8 @@ impl Workspace {
     /// Moves what was staged at the top to its place, and removes what is in the way.
     fn force_place(&self, stage: &OsStr, path: &Path) -> Result<(), Error> {
         let failed = |error: PathError| self.failed("write", path, error);
-        let components = plain(path).map_err(failed)?;
-        let (name, folders) = components
-            .split_last()
-            .ok_or_else(|| failed(PathError::Outside))?;
-        let folder = self.force_folder(folders).map_err(failed)?;
+        let (folders, name) = folders_and_name(path).map_err(failed)?;
+        let folder = self.force_folder(&folders).map_err(failed)?;
         let place = || rename((self.top(), stage), (folder.as_fd(), name));
         match place() {
             Err(Errno::ISDIR) => {

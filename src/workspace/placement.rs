@@ -12,7 +12,7 @@ use rustix::fs::{Mode, fchmod};
 
 use crate::error::Error;
 use crate::workspace::entry::remove_file;
-use crate::workspace::handle::{Workspace, plain};
+use crate::workspace::handle::{Workspace, folders_and_name, plain};
 use crate::workspace::path_error::PathError;
 use crate::workspace::rules::INPUT;
 use crate::workspace::stage::{StagedFile, StagedMode};
@@ -45,11 +45,8 @@ impl InputPlacement<'_> {
     ) -> Result<(), Error> {
         let workspace = self.workspace;
         let failed = |error: PathError| workspace.failed("write", path, error);
-        let components = plain(path).map_err(failed)?;
-        let (name, folders) = components
-            .split_last()
-            .ok_or_else(|| failed(PathError::Outside))?;
-        let folder = self.folder(folders).map_err(failed)?;
+        let (folders, name) = folders_and_name(path).map_err(failed)?;
+        let folder = self.folder(&folders).map_err(failed)?;
         let file = StagedFile {
             mode: StagedMode::Given(mode),
             owner: None,
