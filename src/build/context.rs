@@ -15,7 +15,7 @@ use crate::conversation::event_log::EventLog;
 use crate::conversation::history::ConversationHistory;
 use crate::error::{Error, Result};
 use crate::events::{ConversationScope, RequestPlace};
-use crate::state::background::{BackgroundSave, DeferredWork};
+use crate::state::background::BackgroundSave;
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
@@ -39,8 +39,6 @@ pub(crate) struct Context {
     pub build_log: Arc<Mutex<BuildLog>>,
     pub price_is_known: bool,
     pub rules: TamperingRules,
-    /// Sets the sandbox of the next check up while the model answers.
-    pub preparing: DeferredWork,
     pub cancel: CancelToken,
 }
 
@@ -104,7 +102,6 @@ impl Context {
                 name: "workspace",
                 path: self.root.join("workspace"),
             }),
-            while_asked: self.preparing.clone(),
         }
     }
 

@@ -24,6 +24,7 @@ pub(crate) mod tampering;
 pub(crate) mod tested_files;
 
 use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use serde_json::json;
@@ -45,6 +46,8 @@ pub(crate) struct Run {
     pub context: Context,
     pub generator: Box<dyn Generator>,
     pub checks: ToolRegistry,
+    /// Sets the sandbox of the next check up.
+    pub preparing: Option<JoinHandle<()>>,
     /// The headline of the first check that failed in the last round.
     pub first_failure: Option<String>,
     /// What the log of a replayed run says of its build.
@@ -55,7 +58,7 @@ pub(crate) struct Run {
 /// I/O error ended it.
 pub(crate) fn run(run: &mut Run) -> Result<Phase> {
     let ended = run_phases(run);
-    run.context.preparing.finish();
+    run.finish_preparing();
     let saved = run.context.saves.wait();
     ended.and_then(|phase| saved.map(|()| phase))
 }
@@ -83,6 +86,13 @@ fn run_phases(run: &mut Run) -> Result<Phase> {
 }
 
 impl Run {
+    /// Waits until the sandbox of the next check is set up. If that has failed, the check does it itself.
+    fn finish_preparing(&mut self) {
+        if let Some(preparing) = self.preparing.take() {
+            let _ = preparing.join();
+        }
+    }
+
     /// Restores what a crash, a pause or a signal interrupted.
     pub(crate) fn resume(&mut self) -> Result<()> {
         self.add_missing_transitions()?;

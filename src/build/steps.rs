@@ -1,6 +1,7 @@
 //! One function per phase: what is done, and its outcome.
 
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use crate::build::Run;
 use crate::build::attempt_store::{keep_round, keep_taken_in};
@@ -49,6 +50,9 @@ pub(crate) fn prepare(run: &mut Run) -> Result<Outcome> {
         None => fill(context)?,
     }
     run_baseline(run)?;
+    if !run.context.is_already_green() {
+        begin_preparing(run);
+    }
     Ok(Outcome::Started)
 }
 
@@ -117,16 +121,11 @@ pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
     let all = match context.state.phase == Phase::Generating && context.is_already_green() {
         true => WrittenFiles::default(),
         false => {
-            // The sandbox of the first check is set up while the model answers, and what reads a failure.
-            let launcher = run.checks.launcher(first_visible(&context.spec));
-            context.preparing.plan(move || {
-                answer_format::compile_patterns();
-                launcher.iter().for_each(Launcher::prepare);
-                compile_patterns();
-            });
-            run.generator.write(context)?
+            begin_preparing(run);
+            run.generator.write(&mut run.context)?
         }
     };
+    let context = &mut run.context;
     let unchanged = changes_nothing(context, &all);
     let WrittenFiles {
         written,
@@ -149,6 +148,20 @@ pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
         .into_iter();
     notes.try_for_each(|note| context.log.note(note))?;
     Ok(Outcome::Written)
+}
+
+/// Sets the sandbox of the next check up, and compiles what reads an answer and a failure, beside saves and the model.
+fn begin_preparing(run: &mut Run) {
+    if run.preparing.is_some() {
+        return;
+    }
+    let launcher = run.checks.launcher(first_visible(&run.context.spec));
+    let prepare = move || {
+        answer_format::compile_patterns();
+        launcher.iter().for_each(Launcher::prepare);
+        compile_patterns();
+    };
+    run.preparing = thread::Builder::new().spawn(prepare).ok();
 }
 
 /// The index of the check that every round begins with.
@@ -215,8 +228,7 @@ impl CheckRound {
 
 /// All visible checks, then, once they pass, the hidden ones.
 pub(crate) fn run_checks(run: &mut Run) -> Result<CheckRound> {
-    // If this has failed, the check sets its sandbox up itself.
-    run.context.preparing.finish();
+    run.finish_preparing();
     protection::may_have_changed(&mut run.context);
     let mut round = CheckRound::default();
     let (hidden, visible): (Vec<usize>, Vec<usize>) =
@@ -236,6 +248,9 @@ pub(crate) fn run_checks(run: &mut Run) -> Result<CheckRound> {
 /// TESTING: a round of checks, after which the workspace is kept.
 pub(crate) fn test(run: &mut Run) -> Result<Outcome> {
     let round = run_checks(run)?;
+    if !round.all_passed() {
+        begin_preparing(run);
+    }
     let context = &mut run.context;
     let walk = protection::whole_walk(context)?;
     let notes = context.rules.notes_on_all(&context.workspace, &walk)?;

@@ -43,7 +43,7 @@ use crate::observers::debug::DebugFiles;
 use crate::process::cache::Caches;
 use crate::process::sandbox::{SandboxMode, SandboxPolicy};
 use crate::process::scratch::ScratchDirs;
-use crate::state::background::{BackgroundSave, DeferredWork};
+use crate::state::background::BackgroundSave;
 use crate::state::journal::{Journal, JournalRepair};
 use crate::state::run::RunState;
 use crate::state::store::{Root, real_path};
@@ -143,6 +143,7 @@ pub(super) fn assemble(
     Ok(Run {
         checks: checks(config, &child_env),
         generator: generator(config, model, &child_env),
+        preparing: None,
         first_failure: None,
         recorded,
         context: Context {
@@ -153,7 +154,6 @@ pub(super) fn assemble(
             root: opened.root,
             root_handle: Arc::new(root_handle),
             saves: BackgroundSave::default(),
-            preparing: DeferredWork::default(),
             workspace,
             verified: VerifiedFiles::default(),
             attempts,

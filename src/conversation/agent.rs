@@ -9,7 +9,6 @@ use crate::conversation::event_log::EventLog;
 use crate::conversation::history::ConversationHistory;
 use crate::error::{Error, Result};
 use crate::events::{ConversationScope, RequestPlace};
-use crate::state::background::DeferredWork;
 use crate::workspace::Workspace;
 
 /// An agent at one point of its work.
@@ -23,8 +22,6 @@ pub(crate) struct Agent {
     pub cancel: CancelToken,
     /// The folder whose changes are recorded, if they are.
     pub directory: Option<Directory>,
-    /// What is begun when a request is on its way, since it would delay one that is not.
-    pub while_asked: DeferredWork,
 }
 
 /// Where the agent's tools work: a folder below an open one.

@@ -152,7 +152,6 @@ impl RecordedModel {
         loop {
             let pending = self.pending(agent, &call)?;
             let line = self.announce(agent, &call, &pending)?;
-            agent.while_asked.begin();
             let started = Instant::now();
             let answer = match &self.replay {
                 Some(replay) => Some(replay.answer(

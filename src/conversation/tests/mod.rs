@@ -26,7 +26,6 @@ use crate::llm::retry::{RetryPolicy, RetryRounds};
 use crate::llm::test_server::{ScriptStep, TestServer};
 use crate::llm::{ContentBlock, Message, Model, ModelRequest, Role};
 use crate::secrets::Secrets;
-use crate::state::background::DeferredWork;
 use crate::state::journal::Journal;
 
 const RUN_ID: &str = "0b9e6ed1-62a1-4d51-9a63-3a8a1d7f0c11";
@@ -75,7 +74,6 @@ fn agent(log: &EventLog, id: &str, visit: u64, folder: &Path) -> Agent {
             name: "workspace",
             path: folder.to_owned(),
         }),
-        while_asked: DeferredWork::default(),
     }
 }
 

@@ -19,7 +19,6 @@ use crate::error::{Error, Result};
 use crate::events::{Bound, ConversationScope, Objection};
 use crate::llm::{ContentBlock, Message, ModelRequest, Role, SessionStart};
 use crate::source::finding::FindingLevel;
-use crate::state::background::DeferredWork;
 use crate::state::reason::Reason;
 use crate::workflow::agent_env::AgentRuntime;
 use crate::workflow::agent_record::SessionPoint;
@@ -210,7 +209,6 @@ impl StateVisit<'_> {
             state_name: self.step.agent.state.clone(),
             cancel: self.context.cancel.clone(),
             directory: None,
-            while_asked: DeferredWork::default(),
         }
     }
 
