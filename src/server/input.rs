@@ -71,9 +71,14 @@ impl Queue {
         })
     }
 
-    /// Records that a command of this environment begins.
-    pub fn begin(&mut self, environment: &str) {
-        self.order.begin(environment);
+    /// How many requests have been read.
+    pub fn read_count(&self) -> usize {
+        self.order.read_count()
+    }
+
+    /// Records that a command of this environment has begun when so many requests had been read.
+    pub fn begin(&mut self, environment: &str, read: usize) {
+        self.order.begin(environment, read);
     }
 
     /// Takes the action for the command that runs in this environment.
@@ -142,7 +147,7 @@ mod tests {
             ("a", "!restart"),
         ]);
         assert_eq!(done(&mut queue), Some(false));
-        queue.begin("a");
+        queue.begin("a", queue.read_count());
         assert_eq!(queue.take_urgent("b"), UrgentAction::Nothing);
         assert_eq!(queue.take_urgent("a"), UrgentAction::Interrupt);
         assert_eq!(queue.take_urgent("a"), UrgentAction::Restart);
@@ -157,19 +162,30 @@ mod tests {
     fn an_interrupt_overtakes_only_if_it_was_read_after_the_command_began() {
         let mut queue = queue(&[("a", "x"), ("a", "y"), ("a", "!interrupt")]);
         done(&mut queue);
-        queue.begin("a");
+        queue.begin("a", queue.read_count());
         assert_eq!(queue.take_urgent("a"), UrgentAction::Nothing);
         push(&mut queue, "a", "!restart");
         assert_eq!(queue.take_urgent("a"), UrgentAction::Restart);
         done(&mut queue);
-        queue.begin("a");
+        queue.begin("a", queue.read_count());
+        assert_eq!(queue.take_urgent("a"), UrgentAction::Interrupt);
+    }
+
+    #[test]
+    fn an_interrupt_that_is_read_while_the_command_begins_overtakes() {
+        let mut queue = queue(&[("a", "x")]);
+        done(&mut queue);
+        let read = queue.read_count();
+        push(&mut queue, "a", "y");
+        push(&mut queue, "a", "!interrupt");
+        queue.begin("a", read);
         assert_eq!(queue.take_urgent("a"), UrgentAction::Interrupt);
     }
 
     #[test]
     fn a_request_that_was_taken_is_not_urgent() {
         let mut queue = queue(&[("a", "!interrupt"), ("a", "!wait"), ("a", "!restart")]);
-        queue.begin("a");
+        queue.begin("a", queue.read_count());
         done(&mut queue);
         assert_eq!(queue.take_urgent("a"), UrgentAction::Nothing);
         done(&mut queue);

@@ -101,11 +101,14 @@ fn execute(
     streams: &mut Streams<'_, Queue>,
     wake: BorrowedFd<'_>,
 ) -> crate::environments::Response {
+    // Counted before the command begins: what is read as soon as it runs may be a reaction to it.
+    streams.read_now();
+    let read = streams.queue.read_count();
     let mut is_begun = matches!(request.action, ServeAction::Control(_));
     let mut urgent = |environment: &str| {
         streams.read_now();
         if !std::mem::replace(&mut is_begun, true) {
-            streams.queue.begin(environment);
+            streams.queue.begin(environment, read);
         }
         if streams.is_over() {
             UrgentAction::End

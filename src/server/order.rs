@@ -80,9 +80,13 @@ impl<R: OrderedRequest> RequestOrder<R> {
         self.items.iter_mut().map(|item| &mut item.request)
     }
 
-    /// Records that a command of this environment begins.
-    pub(super) fn begin(&mut self, environment: &str) {
-        let read = self.taken + self.items.len();
+    /// How many requests have been read.
+    pub(super) fn read_count(&self) -> usize {
+        self.taken + self.items.len()
+    }
+
+    /// Records that a command of this environment has begun when so many requests had been read.
+    pub(super) fn begin(&mut self, environment: &str, read: usize) {
         match self.begun.get_mut(environment) {
             Some(begun) => *begun = read,
             None => drop(self.begun.insert(environment.to_owned(), read)),

@@ -61,7 +61,7 @@ fn serve() {
         let mut queue = Queue::default();
         bytes.chunks(64).for_each(|chunk| queue.push(chunk));
         queue.close();
-        queue.begin("bash");
+        queue.begin("bash", queue.read_count());
         queue.take_urgent("bash");
         let (mut out, mut count) = (Vec::new(), 0);
         while let Some(item) = queue.take() {

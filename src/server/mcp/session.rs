@@ -172,7 +172,7 @@ impl McpSession {
 
     /// Records that a command of this environment begins.
     pub(super) fn begin_command(&mut self, environment: &str) {
-        self.order.begin(environment);
+        self.order.begin(environment, self.order.read_count());
     }
 
     /// Whether the client no longer wants the answer that is being worked on.
