@@ -113,6 +113,7 @@ pub(crate) fn failure_digest<'a>(
     has_failed.then(|| hex(&digest.finalize()[..DIGEST_BYTES]))
 }
 
+/// Passes on what makes a failed check the same as another one.
 fn digest_failure(
     check: &CheckSpec,
     problem: &CheckProblem,

@@ -16,6 +16,7 @@ use crate::fleet::ledger::{Ledger, LedgerState, Micros};
 use crate::fleet::pauses::{GateState, ProviderGates};
 use crate::fleet::plan::FleetEntry;
 use crate::fleet::task_result::{TaskOutcome, TaskResult};
+use crate::fleet::tracked_entry::{DriverEntry, Standing, TrackedEntry};
 use crate::state::reason::Reason;
 
 /// How often an entry may be lost in a row without a new recorded answer.
@@ -24,14 +25,6 @@ const MAX_LOSSES: u32 = 3;
 const MAX_PAUSES: u32 = 5;
 /// When something is tried again that another process or the engine prevents, and how often it is said.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
-
-/// An entry that this driver works on.
-pub(crate) struct DriverEntry {
-    pub(crate) index: usize,
-    pub(crate) entry: FleetEntry,
-    /// The provider that its requests go to.
-    pub(crate) provider: String,
-}
 
 /// What only the caller can do: it knows how a run is stored.
 pub(crate) trait DriverHost {
@@ -92,33 +85,6 @@ pub(crate) struct DriverSettings {
     pub(crate) scale: f64,
     /// Leave once the first tasks are started.
     pub(crate) detaches: bool,
-}
-
-/// What a driver knows of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    /// Its result was not looked at yet.
-    Unknown,
-    Waiting,
-    Out,
-    Succeeded,
-    /// FAILED or REFUSED.
-    Failed,
-    /// Paused for good, or cancelled.
-    Left,
-}
-
-struct TrackedEntry {
-    entry: DriverEntry,
-    standing: Standing,
-    /// When the result that it had when it was started was made.
-    result_before: Option<String>,
-    needs: Option<Micros>,
-    is_paused: bool,
-    losses: u32,
-    answers: u64,
-    pauses: u32,
-    not_before: Option<Instant>,
 }
 
 pub(crate) struct Driver<'a> {
@@ -592,42 +558,5 @@ impl<'a> Driver<'a> {
         }
         progress.ended_now = progress.ended.saturating_sub(self.ended_before);
         progress
-    }
-}
-
-impl TrackedEntry {
-    fn task(&self) -> EngineTask {
-        EngineTask {
-            index: self.entry.index,
-            name: self.entry.entry.name.clone(),
-        }
-    }
-
-    /// Takes the result over that an earlier driver left.
-    fn begin(&mut self, result: Option<&TaskResult>) {
-        self.standing = Standing::Waiting;
-        let Some(result) = result else {
-            return;
-        };
-        if result.is_over(&self.entry.entry) {
-            self.standing = match result.outcome {
-                TaskOutcome::Success => Standing::Succeeded,
-                _ => Standing::Failed,
-            };
-            return;
-        }
-        self.is_paused = result.outcome == TaskOutcome::Paused;
-        self.wait_again(result);
-    }
-
-    /// It can be started again, beside this result.
-    fn wait_again(&mut self, result: &TaskResult) {
-        self.standing = Standing::Waiting;
-        self.result_before = Some(result.task.ended_at.clone());
-        // A spec that has changed since may need less.
-        let needs = result.task.needs_usd;
-        let needs = needs.filter(|_| result.task.spec_hash == self.entry.entry.spec_hash);
-        self.needs = needs.map(Micros::from_usd);
-        self.not_before = None;
     }
 }

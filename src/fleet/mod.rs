@@ -11,3 +11,4 @@ pub(crate) mod names;
 mod pauses;
 pub(crate) mod plan;
 pub(crate) mod task_result;
+pub(crate) mod tracked_entry;

@@ -30,19 +30,8 @@ pub(crate) fn rendered_whole(bytes: Vec<u8>) -> String {
 
 /// Whether a terminal shows a text as it is: of control characters it has only newlines and tabs.
 fn is_plain(text: &str) -> bool {
-    let is_control = |byte: u8| (byte < b' ' && byte != b'\n' && byte != b'\t') || byte == 0x7f;
-    // The control characters beyond ASCII, U+0080 to U+009F, begin with this byte.
-    let may_be_control = |byte: u8| byte == 0xc2;
-    let bytes = text.as_bytes();
-    if !bytes
-        .iter()
-        .any(|byte| is_control(*byte) || may_be_control(*byte))
-    {
-        return true;
-    }
-    !text
-        .chars()
-        .any(|character| character.is_control() && !matches!(character, '\n' | '\t'))
+    text.chars()
+        .all(|character| !character.is_control() || matches!(character, '\n' | '\t'))
 }
 
 /// The lines so far; the last one is under the cursor.
