@@ -248,6 +248,8 @@ fn stderr_size() -> TerminalSize {
 #[cfg(test)]
 mod live_area_tests;
 #[cfg(test)]
+mod live_line_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod workflow_tests;
